@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// stage intercept: takes a caller's cuBLAS arguments, gives the call in normal form; runs on the calling thread.
+//
+// Normal form: P = A B, row-major (kernels/params.h). The caller's column-major C = op(A) op(B) (m x n, inner k) is
+// read as its transpose: n1 = n, n2 = k, n3 = m, our A is op(B)^T and our B is op(A)^T. A row of P is a contiguous
+// column of the caller's D. A row-ordered D (cublasLt) of m x n is the same memory as a column-ordered one of n x m;
+// such a call is first turned into that equivalent one, so m, n, A, B, their types and transposes below are those of
+// the column-major reading (`row_order` says that it happened), and p.col_stride is 1 always.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/params.h"
+#include "sdcguard/types.h"
+#include "shim/entry.h"
+
+namespace sdcguard {
+
+struct Library;
+
+// The caller's arguments, bit for bit; what issue_original() passes on. Fields that an entry point lacks are zero.
+struct CallArguments {
+  void* handle;
+  int transa, transb;
+  int64_t m, n, k;
+  const void* alpha;
+  const void* a;
+  int type_a;
+  int64_t lda;
+  int64_t stride_a;
+  const void* b;
+  int type_b;
+  int64_t ldb;
+  int64_t stride_b;
+  const void* beta;
+  const void* c;  // the GemmEx family writes here
+  int type_c;
+  int64_t ldc;
+  int64_t stride_c;
+  int64_t batch;
+  int compute;
+  int algo;
+  // cublasLtMatmul
+  void* desc;
+  void* a_desc;
+  void* b_desc;
+  void* c_desc;
+  void* d;
+  void* d_desc;
+  const void* lt_algo;
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream;
+};
+
+// How FP32 operands are rounded by the library before it multiplies them.
+enum class InputRounding : uint8_t { kNone = 0, kTf32 = 1 };
+
+struct GemmCall {
+  Entry entry;
+  const Library* library;  // the caller's own; owns the functions that issue_* call
+  CallArguments arguments;
+
+  // kNone: everything below is understood and the call can be checked (capture, context, workspace and mode are the
+  // pipeline's business). Else the call must be issued as it is; m, n, k, batch and flops() still hold where readable.
+  Reason blocked;
+
+  int64_t m, n, k,
+      batch;       // column-major reading; k counts products. Special values: 0 each when blocked and unreadable.
+  bool row_order;  // cublasLt: D was row-ordered, see above
+  MatrixView a;    // n1 x n2; address = the caller's B (of the column-major reading)
+  MatrixView b;    // n2 x n3
+  MatrixView c;    // n1 x n3; address 0: none given. Read only where beta is not zero.
+  MatrixView d;    // n1 x n3; the caller's output
+  DataType type_a, type_b, type_c, type_d;  // BLAS letters, column-major reading
+  InputRounding rounding;
+  bool trans_a, trans_b;  // op() of the column-major reading, relative to column order
+  int compute_type;       // cublasComputeType_t as given
+  int scale_type;         // cudaDataType of alpha and beta
+
+  bool scalars_on_device;  // alpha_address and beta_address hold; else alpha and beta, copied when the call was made
+  float alpha, beta;
+  uint64_t alpha_address, beta_address;
+
+  uint32_t epilogue;      // kEpilogueBias | kEpilogueRelu | kEpilogueGelu
+  uint64_t bias_address;  // n3 values; 0 without kEpilogueBias
+  DataType bias_type;
+  int64_t bias_batch_stride;  // elements; 0: the same bias for each batch entry
+
+  void* stream;  // CUstream of the call
+  bool reads_c;  // beta is not zero, or is on the device and may not be
+  bool c_is_d;   // C and D are the same matrix: same address and same layout
+};
+
+inline int64_t rows_of_p(const GemmCall& call) {
+  return call.n;
+}  // n1
+inline int64_t inner_of_p(const GemmCall& call) {
+  return call.k;
+}  // n2
+inline int64_t columns_of_p(const GemmCall& call) {
+  return call.m;
+}  // n3
+
+// 2 m n k batch, saturating. 0 when a dimension is not readable.
+uint64_t flops(const GemmCall& call) noexcept;
+
+// Fills everything but entry, library and arguments, which must be set. Reads the handle and the descriptors with the
+// Get functions of call.library and the host scalars; mutates nothing, calls no driver function, allocates nothing.
+void normalize(GemmCall& call) noexcept;
+
+// Hash of entry point, types, transposes, orders, leading dimensions, strides, m, n, k, batch, compute type and
+// epilogue. No addresses, no scalars: the same on every rank and in every run. Never 0. The function is pinned by a
+// test.
+uint64_t site_of(const GemmCall& call) noexcept;
+
+// Dimensions of a cublasLtMatmul for the FLOP counter of calls not sampled. Four descriptor reads; 0 if not readable.
+uint64_t lt_flops(const Library& library, const void* a_desc, const void* d_desc) noexcept;
+
+}  // namespace sdcguard
