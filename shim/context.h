@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// Device state of the shim: for each CUDA context its kernels, constants, histories and ring lanes; for each stream its
+// side stream, events and scratch. Made at handle creation (warm-up), so that a sampled call finds all of it there.
+// Keyed by cuCtxGetId and cuStreamGetId, which are never used again: state of a context that was destroyed is only left
+// behind, never touched.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "kernels/plan.h"
+#include "shim/driver.h"
+#include "shim/ring_writer.h"
+
+namespace sdcguard {
+
+inline constexpr uint32_t kMaxContexts = 64;
+inline constexpr uint32_t kMaxStreams = 256;
+inline constexpr uint32_t kMaxSites = 4096;     // a power of two
+inline constexpr uint32_t kMaxFamilies = 4 * 64;  // type x floor(log2 n2)
+
+// What one application stream needs of ours. Owner of the members: the thread that holds `lock`.
+struct StreamState {
+  std::atomic<uint64_t> id{0};  // cuStreamGetId + 1; 0: free
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // held from the first to the last enqueue of a sampled call
+  CUstream side_stream = nullptr;  // non-blocking, lowest priority; null: all on the application's stream, in order
+  CUevent forked = nullptr;
+  CUevent joined = nullptr;
+  CUdeviceptr scratch = 0;      // grow-only
+  uint64_t scratch_bytes = 0;
+  bool ready = false;           // streams and events were made
+};
+
+struct ContextState {
+  uint64_t id = 0;              // cuCtxGetId
+  Reason blocked = Reason::kNone;  // why nothing can be checked in this context
+  CUdevice device = 0;
+  int device_slot = -1;         // in the ring header; -1: none
+  uint32_t sm_count = 0;
+  uint32_t compute_major = 0;
+  uint32_t compute_minor = 0;
+  uint64_t memory_bytes = 0;
+  uint64_t workspace_cap = 0;   // bytes of scratch over all streams
+  std::atomic<uint64_t> workspace_used{0};
+  bool in_order = false;        // CUDA_DEVICE_MAX_CONNECTIONS=1 promises launch order: no side stream
+  CUfunction functions[kKernelCount] = {};
+  // One never-freed block of device memory: the constants, the lane counters and the histories.
+  CUdeviceptr one = 0;          // float 1
+  CUdeviceptr zero = 0;         // float 0
+  CUdeviceptr site_histories = 0;    // SiteHistory[kMaxSites]
+  CUdeviceptr family_histories = 0;  // SiteHistory[kMaxFamilies]
+  LaneView lane = {};
+  std::atomic<uint64_t> sites[kMaxSites] = {};  // open addressing by site; 0: free
+  StreamState streams[kMaxStreams];
+};
+
+// The state of a context, null when the context is cold.
+ContextState* find_context(uint64_t context_id) noexcept;
+
+// Makes the state of the calling thread's current context, if it has none: loads every kernel, allocates, registers the
+// ring's lanes. May synchronise the device: called at handle creation, and after the first product of a context that no
+// handle was created in. Never throws, prints nothing; a failure is kept in ContextState::blocked.
+void warm_current_context() noexcept;
+
+// The stream's state, taking a free one if it is new. Null: the table is full.
+StreamState* find_stream(ContextState& context, uint64_t stream_id) noexcept;
+
+// Makes side stream and events if they are not there, and grows the scratch to `bytes`. Both happen once a stream and
+// size; a warm stream makes no driver call here. Lock of the stream held. False: refused (cap, or the driver).
+bool prepare_stream(ContextState& context, StreamState& stream, uint64_t bytes) noexcept;
+
+// History of a site; 0 when the table is full.
+CUdeviceptr history_of_site(ContextState& context, uint64_t site) noexcept;
+// History that a new site starts from: of its type and floor(log2 n2) on this device.
+CUdeviceptr history_of_family(const ContextState& context, DataType type, int64_t n2) noexcept;
+
+// Child of fork: all device state is the parent's; forget it without a CUDA call.
+void context_forget_after_fork() noexcept;
+
+}  // namespace sdcguard
