@@ -4,6 +4,13 @@
 // Notation (MATH.md): P = A B with A n1 x n2, B n2 x n3, all row-major. A column-major cuBLAS call C = op(A') op(B')
 // (m x n, inner k) is read as its transpose: n1 = n, n2 = k, n3 = m, our A = op(B')^T, our B = op(A')^T, and row i of
 // P is the contiguous column i of the caller's C. Addresses are device addresses (uint64_t, 0 = absent).
+//
+//   side stream:  fold ---> operand --+
+//   app stream:   (the product) ------+--> product ---> recompute ---> repair [---> finish]
+//
+// fold clears what the later kernels count in, product's last block gives the verdict, the last kernel writes the call
+// record. Who fills ProbeParams: make_plan() (kernels/plan.h) all derived numbers, bind_scratch() the scratch
+// addresses, the shim the rest (marked "shim").
 #pragma once
 
 #include <cstdint>
@@ -12,8 +19,9 @@
 
 namespace sdcguard {
 
-// A matrix in device memory. Element (r, c) of batch entry b is at address + (r row_stride + c col_stride + b batch_stride)
-// elements. One of the strides is 1. Owner: the caller of cuBLAS, or the shim's scratch.
+// A matrix in device memory. Element (r, c) of batch entry b is at address + (r row_stride + c col_stride + b
+// batch_stride) elements. One of the strides is 1; of P, C and D it is col_stride. Owner: the caller of cuBLAS, or the
+// shim's scratch. A zero batch_stride is one matrix for the whole batch.
 struct MatrixView {
   uint64_t address;
   int64_t row_stride;
@@ -22,68 +30,81 @@ struct MatrixView {
   DataType type;
 };
 
-inline constexpr uint32_t kDraws = 2;        // independent sign draws in one probe
-inline constexpr uint32_t kMaxClasses = 64;  // c of one draw under the line plan
-inline constexpr uint32_t kMaxMarkedColumns = 64;  // non-finite columns of B taken out one by one; more: the call is unverified
-inline constexpr uint32_t kAuditLines = 4;   // random lines recomputed while a history is not seeded
+inline constexpr uint32_t kDraws = 2;              // independent sign draws in one probe
+inline constexpr uint32_t kMaxClasses = 64;        // c of one draw under the line plan: a power of two
+inline constexpr uint32_t kBlockWidth = 32;        // columns in a class under the block-sum plan
+inline constexpr uint32_t kMaxMarkedColumns = 64;  // non-finite columns of B taken out; more: the call is unverified
+inline constexpr uint32_t kAuditLines = 4;         // random lines recomputed while a history is not seeded
 inline constexpr uint32_t kHistoryDepth = 64;
+inline constexpr uint32_t kSpareLines = 4;          // overflow lines that a repair block recomputes at once
+inline constexpr uint32_t kMaxFaultRecords = 1024;  // fault records of one call; entries beyond are counted only
+inline constexpr uint32_t kPeakBins = 128;  // of the histogram of |z|, four an octave from 2^-4 (MATH.md "sigma")
 
-// How the product is turned into what the caller asked for:
-//   D = activation(alpha P + beta C + bias), cast to D's type.
-// alpha and beta are FP32 scalars, by value or behind a device pointer (then read by the kernel, never by the host).
+// What the caller asked for: D = activation(alpha P + beta C + bias), cast to D's type.
+// Upgraded product: the kernels deliver D from P. Product checked as delivered (ProbeParams::delivered): P is the
+// caller's D, `d.address` is 0, and the kernels compare P with the same expression. alpha 0: P is not referenced;
+// beta 0: C is not read.
 struct FinishView {
-  MatrixView d;           // n1 x n3 view of the caller's D; address 0: nothing to deliver (native product).
-  MatrixView c;           // n1 x n3 view of the caller's C; read only where beta is not 0.
-  uint64_t alpha_address; // 0: `alpha` holds. Else one float in device memory.
+  MatrixView d;            // n1 x n3 view of the caller's D; address 0: nothing to deliver.
+  MatrixView c;            // n1 x n3 view of the caller's C; read only where beta is not 0.
+  uint64_t alpha_address;  // 0: `alpha` holds. Else one float in device memory.
   uint64_t beta_address;
   float alpha;
   float beta;
   uint64_t bias_address;  // n3 values (one a column of P), 0: none.
   int64_t bias_batch_stride;
   DataType bias_type;
-  uint32_t epilogue;      // kEpilogueRelu, kEpilogueGelu (bias by bias_address).
+  uint32_t epilogue;  // kEpilogueRelu, kEpilogueGelu (bias by bias_address).
 };
 
-// Running noise of a site: in device memory, zeroed at warm-up, written by the verdict of clean calls only.
+// Running noise of a site: in device memory, zeroed at warm-up. Writer: the last block of a clean call. Two calls on
+// two streams may write at once: each takes its own slot by atomic_add on `count`; a slot taken and not yet written
+// reads 0 or an old value, and zeros are skipped.
 struct SiteHistory {
-  float sigma[kHistoryDepth];  // ring of the last clean calls
-  uint32_t count;              // clean calls written so far
-  uint32_t seeded;             // random lines recomputed and agreed, counted up to kAuditLines, then seeded
+  float sigma[kHistoryDepth];  // ring of the last clean calls. Special values: 0 = not written yet.
+  uint32_t count;              // clean calls so far, modulo 2^32
+  uint32_t agreed;             // audited lines that agreed; kAuditLines or more: the history is seeded
   uint32_t reserved[6];
 };
 static_assert(sizeof(SiteHistory) == kHistoryDepth * 4 + 32);
 
-// Verdict of one call; one in each scratch, zeroed by the fold kernel at the start of the call.
-// Readers on the device: the escalate, finish and record code. The host never reads it.
+// Verdict of one call; one in each scratch, cleared by the fold kernel. Readers on the device: escalate, finish and
+// record code. The host never reads it (tests do).
 struct Verdict {
-  uint32_t word;               // 0: clean, escalate returns at once. Bits below.
-  uint32_t lines_dirty;        // entries of the list that are over the threshold or recomputed outright
-  uint32_t lines_listed;       // entries of the list in all (dirty, then audited)
+  uint32_t word;          // 0: clean, escalate returns at once. Bits below.
+  uint32_t reason;        // Reason, with kVerdictUnverified
+  uint32_t lines_dirty;   // lines over the threshold, or recomputed outright
+  uint32_t lines_listed;  // entries of the list in all: dirty ones in line order, then audited ones
   uint32_t lines_audited;
   uint32_t lines_nonfinite;    // rows of A marked
   uint32_t columns_nonfinite;  // columns of B marked
-  uint32_t entries_named;
-  uint32_t entries_repaired;
-  uint32_t blocks_done;        // product pass: blocks that finished
-  uint32_t lines_done;         // escalate: lines that were compared
-  uint32_t range;              // 1: an energy left the range
-  uint32_t lines_agreed;       // audited lines without a named entry
-  float sigma;
-  float sigma_cap;
-  float threshold;
-  float worst;
-  uint64_t reserved[8];
+  uint32_t range;              // 1: a class sum or an energy left the range
+  uint64_t entries_named;      // beyond the entry bound
+  uint64_t entries_repaired;
+  uint64_t entries_unjudged;  // where sum |A||B| leaves the FP32 range: any order may overflow
+  uint32_t lines_agreed;      // audited lines without a named entry
+  uint32_t fault_records;     // written, at most kMaxFaultRecords
+  uint32_t product_blocks;    // blocks that finished, to find the last one
+  uint32_t repair_blocks;
+  uint32_t finish_blocks;
+  uint32_t outcome;  // Outcome, by repair's last block
+  float sigma;       // largest sigma of the batch, as used
+  float sigma_cap;   // cap in force
+  float threshold;   // look_scale
+  float worst;       // largest |r| / (sigma s); kBlockSums: |r| / bound. Inf: non-finite
+  uint64_t reserved[2];
 };
-inline constexpr uint32_t kVerdictLook = 1;       // at least one listed line
-inline constexpr uint32_t kVerdictUnverified = 2; // range, or too many non-finite columns: nothing is touched
+static_assert(sizeof(Verdict) == 112 && alignof(Verdict) == 8);
+inline constexpr uint32_t kVerdictLook = 1;        // at least one listed line
+inline constexpr uint32_t kVerdictUnverified = 2;  // Verdict::reason holds: nothing is touched
 
 // Where the device writes its records. The counters are in device memory, the slots in the registered ring.
 struct LaneView {
-  uint64_t call_slots;     // device address of the calls lane's slot 0; 0: no lane, nothing is written
+  uint64_t call_slots;  // device address of the calls lane's slot 0; 0: no lane, nothing is written
   uint64_t fault_slots;
-  uint64_t call_tickets;   // uint64_t in device memory, atomic
+  uint64_t call_tickets;  // uint64_t in device memory, atomic
   uint64_t fault_tickets;
-  uint32_t call_mask;      // slots - 1
+  uint32_t call_mask;  // slots - 1
   uint32_t fault_mask;
   uint16_t call_lane;
   uint16_t fault_lane;
@@ -104,42 +125,57 @@ struct CallIdentity {
 // One probe: the same struct goes to every kernel of a call.
 struct ProbeParams {
   int64_t n1, n2, n3, batch;
-  MatrixView a;            // n1 x n2
-  MatrixView b;            // n2 x n3
-  MatrixView p;            // n1 x n3: FP32 scratch (upgraded) or the caller's D as delivered
+  MatrixView a;  // n1 x n2
+  MatrixView b;  // n2 x n3
+  MatrixView p;  // n1 x n3: FP32 scratch (upgraded) or the caller's D as delivered
   FinishView finish;
-  Plan plan;               // kLine, kBlockSums or kRecompute
+  Plan plan;  // kLine, kBlockSums or kRecompute
   Mode mode;
-  uint8_t fused_finish;    // 1: the product pass delivers D, escalate rewrites repaired entries; 0: finish kernel delivers
-  uint8_t delivered;       // 1: p is the caller's D as the library wrote it (kBlockSums, or FP32 not redirected)
-  uint32_t classes;        // c of one draw
-  uint32_t prefix_tiles;   // ceil(n2 / 16): steps of the running energies
-  uint32_t line_slots;     // L: listed lines with recomputation slots in scratch
-  uint32_t recompute_blocks;  // blocks of the second escalate launch, each with one spare slot
-  uint64_t seed;           // Philox key of the sign draws and of the audited lines
-  float look_scale;        // T, from the number of cells (MATH.md "look"); kBlockSums: the Hoeffding multiplier
-  float sigma_envelope;    // a-priori envelope of sigma: max(0.4 sqrt n2, 0.04 n2)
-  float entry_c_max;       // c_max of the entry bound
-  float entry_eps_acc;     // eps_acc
-  float entry_eps_in;      // eps_in
-  uint32_t history_count;  // histories that may cap sigma: 0 none, 1 the site's, 2 the site's and its family's
-  uint64_t site_history;   // SiteHistory
-  uint64_t family_history; // SiteHistory of (type, floor(log2 n2), device): read while the site's is not seeded
-  // Scratch, all device addresses, owner the shim; sizes from scratch_layout().
-  uint64_t verdict;        // Verdict
-  uint64_t fold_sums;      // float [batch_b][kDraws * classes][n2]
-  uint64_t fold_mean;      // float [batch_b][n2]
-  uint64_t fold_var;       // double-safe float pairs are in MATH.md; [batch_b][n2]
-  uint64_t class_energy;   // double [batch_b][classes + 1]: ||B_b||_F^2 a class, then the total
-  uint64_t column_marks;   // uint32_t bit set [batch_b][ceil(n3 / 32)], then uint32_t count and list of kMaxMarkedColumns
-  uint64_t line_dots;      // float [batch][n1][kDraws * classes]: A_i . fold
-  uint64_t line_noise;     // double [batch][n1][2]: mean_t(P_t^2) and mean_t(sum A^2 var); negative first: row marked
-  uint64_t cells;          // float [batch][n1][classes * (kDraws + 1)]: residuals of each draw, then s
-  uint64_t lines;          // uint32_t [2 * lines_max]: batch and row of each listed line
-  uint64_t recomputed;     // float [line_slots + recompute_blocks][3][n3]: gamma, w, sum |A||B|
-  uint64_t block_partials; // product pass partials, see product.cu
-  LaneView lane;
-  CallIdentity identity;
+  uint8_t fused_finish;     // 1: product delivers D, repair rewrites repaired entries
+  uint8_t finish_launched;  // 1: the finish kernel delivers D and writes the call record
+  uint8_t delivered;        // 1: p is the caller's D as the library wrote it
+  uint8_t repairs;          // 1: repair writes right values (mode repair, not kBlockSums)
+  uint8_t draws;            // sign draws that are judged: kDraws (tests: 1)
+  uint8_t audit_lines;      // kAuditLines while the history is not seeded (0: none)
+  uint32_t classes;         // c of one draw
+  uint32_t vectors;         // kDraws * c rounded up to 16: class-sum vectors as stored
+  uint32_t line_slots;      // L: listed lines with recomputation slots
+  uint32_t repair_grid;     // blocks of the repair kernel, each with kSpareLines spare slots
+  int64_t fold_batch;       // distinct B of the batch: 1 when b.batch_stride is 0
+  int64_t lines;            // batch * n1
+  uint64_t seed;            // Philox key of the sign draws and of the audited lines (shim)
+  float look_scale;         // T (MATH.md "look"); kBlockSums: the Hoeffding multiplier
+  float sigma_envelope;     // a-priori envelope of sigma
+  float entry_c_max;        // c_max of the entry bound
+  float entry_eps_acc;      // 0: a type without a bound, no entry is ever named
+  float entry_eps_in;
+  uint32_t padding;         // 0
+  uint64_t site_history;    // SiteHistory, 0: none (shim)
+  uint64_t family_history;  // SiteHistory read while the site's is not seeded, 0: none (shim)
+  // Scratch, by bind_scratch(). Readers and writers in plan.h.
+  uint64_t verdict;         // Verdict
+  uint64_t fold_ticket;     // uint32_t: blocks of fold that finished; zero between calls
+  uint64_t tile_marks;      // uint32_t [fold tiles][1 + kMaxMarkedColumns]: count and columns of a tile
+  uint64_t tile_energy;     // double [fold tiles][classes]: sum of B^2 of the tile a class
+  uint64_t fold_sums;       // float [fold_batch][n2][vectors]: class sums, vector draw * c + class
+  uint64_t fold_mean;       // float [fold_batch][n2]
+  uint64_t fold_deviation;  // float [fold_batch][n2]: sqrt(sum_j (B_kj - mean_k)^2 times the prefix weight)
+  uint64_t class_energy;    // double [fold_batch][classes + 1]: ||B_b||_F^2 a class, then the total
+  uint64_t signs;           // uint32_t [kDraws][ceil(n3 / 32)]: bit j set: column j counts minus
+  uint64_t column_marks;    // uint32_t [fold_batch][ceil(n3 / 32)]: bit j set: column j of B is set aside
+  uint64_t marked_columns;  // uint32_t [fold_batch][1 + kMaxMarkedColumns]: count and columns
+  uint64_t line_dots;       // float [lines][vectors]: A_i . fold sums
+  uint64_t line_noise;      // double [lines][2]: mean_t P_t^2 and mean_t sum A^2 var; first -1: row set aside
+  uint64_t line_peak;    // float [lines]: largest |r| / s (kBlockSums: / bound) of the line; Inf: not finite; -1: aside
+  uint64_t cells;        // float [lines][classes][kDraws + 1]: residuals, then s. 0: not written (tests bind it)
+  uint64_t peak_counts;  // uint32_t [batch][kPeakBins]
+  uint64_t peak_sums;    // uint64_t [batch][kPeakBins]: |z| in units of 2^-8
+  uint64_t sigmas;       // float [batch]
+  uint64_t listed;       // uint32_t [lines]: listed lines (batch * n1 + row)
+  uint64_t recomputed;   // float [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sum A^2 B^2, sum |A||B|
+  LaneView lane;         // (shim)
+  CallIdentity identity;  // (shim)
 };
+static_assert(sizeof(ProbeParams) <= 4096);
 
 }  // namespace sdcguard
