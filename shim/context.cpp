@@ -45,10 +45,9 @@ class RelaxedCapture {
 bool load_kernels(const DriverApi& api, ContextState& state) {
   CUlibrary library = nullptr;
   CUmodule module = nullptr;
-  const bool by_library = api.library_load_data != nullptr && api.library_get_kernel != nullptr &&
-                          api.kernel_get_function != nullptr &&
-                          api.library_load_data(&library, sdcguard_fatbin, nullptr, nullptr, 0, nullptr, nullptr, 0) ==
-                              CUDA_SUCCESS;
+  const bool by_library =
+      api.library_load_data != nullptr && api.library_get_kernel != nullptr && api.kernel_get_function != nullptr &&
+      api.library_load_data(&library, sdcguard_fatbin, nullptr, nullptr, 0, nullptr, nullptr, 0) == CUDA_SUCCESS;
   if (!by_library && api.module_load_data(&module, sdcguard_fatbin) != CUDA_SUCCESS) return false;
   for (uint32_t i = 0; i < kKernelCount; ++i) {
     CUkernel kernel = nullptr;
@@ -144,7 +143,7 @@ void fill_state(const DriverApi& api, const Process& process, ContextState& stat
     return;
   }
   state.workspace_cap =
-      process.config.workspace ? process.config.workspace->value : default_workspace(state.memory_bytes);
+      process.config.workspace ? process.config.workspace->bytes : default_workspace(state.memory_bytes);
   const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   state.in_order = connections != nullptr && std::strcmp(connections, "1") == 0;
   state.device_slot = process.ring.device_slot(info);
@@ -228,8 +227,8 @@ bool prepare_stream(ContextState& context, StreamState& stream, uint64_t bytes) 
   }
   if (stream.scratch_bytes >= bytes) return true;
 
-  // Growth by quarters of a power of two: shapes that differ a little share a block. The old block is left behind, since
-  // a free waits for the device; the sum of blocks left behind stays below a small multiple of the last one.
+  // Growth by quarters of a power of two: shapes that differ a little share a block. The old block is left behind,
+  // since a free waits for the device; the sum of blocks left behind stays below a small multiple of the last one.
   uint64_t step = uint64_t{1} << 16;
   while (step * 8 <= bytes) step *= 2;
   const uint64_t wanted = (bytes + step - 1) / step * step;

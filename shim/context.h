@@ -18,37 +18,37 @@ namespace sdcguard {
 
 inline constexpr uint32_t kMaxContexts = 64;
 inline constexpr uint32_t kMaxStreams = 256;
-inline constexpr uint32_t kMaxSites = 4096;     // a power of two
+inline constexpr uint32_t kMaxSites = 4096;       // a power of two
 inline constexpr uint32_t kMaxFamilies = 4 * 64;  // type x floor(log2 n2)
 
 // What one application stream needs of ours. Owner of the members: the thread that holds `lock`.
 struct StreamState {
-  std::atomic<uint64_t> id{0};  // cuStreamGetId + 1; 0: free
+  std::atomic<uint64_t> id{0};                       // cuStreamGetId + 1; 0: free
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // held from the first to the last enqueue of a sampled call
   CUstream side_stream = nullptr;  // non-blocking, lowest priority; null: all on the application's stream, in order
   CUevent forked = nullptr;
   CUevent joined = nullptr;
-  CUdeviceptr scratch = 0;      // grow-only
+  CUdeviceptr scratch = 0;  // grow-only
   uint64_t scratch_bytes = 0;
-  bool ready = false;           // streams and events were made
+  bool ready = false;  // streams and events were made
 };
 
 struct ContextState {
-  uint64_t id = 0;              // cuCtxGetId
+  uint64_t id = 0;                 // cuCtxGetId
   Reason blocked = Reason::kNone;  // why nothing can be checked in this context
   CUdevice device = 0;
-  int device_slot = -1;         // in the ring header; -1: none
+  int device_slot = -1;  // in the ring header; -1: none
   uint32_t sm_count = 0;
   uint32_t compute_major = 0;
   uint32_t compute_minor = 0;
   uint64_t memory_bytes = 0;
-  uint64_t workspace_cap = 0;   // bytes of scratch over all streams
+  uint64_t workspace_cap = 0;  // bytes of scratch over all streams
   std::atomic<uint64_t> workspace_used{0};
-  bool in_order = false;        // CUDA_DEVICE_MAX_CONNECTIONS=1 promises launch order: no side stream
+  bool in_order = false;  // CUDA_DEVICE_MAX_CONNECTIONS=1 promises launch order: no side stream
   CUfunction functions[kKernelCount] = {};
   // One never-freed block of device memory: the constants, the lane counters and the histories.
-  CUdeviceptr one = 0;          // float 1
-  CUdeviceptr zero = 0;         // float 0
+  CUdeviceptr one = 0;               // float 1
+  CUdeviceptr zero = 0;              // float 0
   CUdeviceptr site_histories = 0;    // SiteHistory[kMaxSites]
   CUdeviceptr family_histories = 0;  // SiteHistory[kMaxFamilies]
   LaneView lane = {};

@@ -61,6 +61,7 @@ struct GemmCall {
   Entry entry;
   const Library* library;  // the caller's own; owns the functions that issue_* call
   CallArguments arguments;
+  uint64_t call_id;  // of take_sample(): thread number << 40 | the thread's call count
 
   // kNone: everything below is understood and the call can be checked (capture, context, workspace and mode are the
   // pipeline's business). Else the call must be issued as it is; m, n, k, batch and flops() still hold where readable.
@@ -106,8 +107,9 @@ inline int64_t columns_of_p(const GemmCall& call) {
 // 2 m n k batch, saturating. 0 when a dimension is not readable.
 uint64_t flops(const GemmCall& call) noexcept;
 
-// Fills everything but entry, library and arguments, which must be set. Reads the handle and the descriptors with the
-// Get functions of call.library and the host scalars; mutates nothing, calls no driver function, allocates nothing.
+// Fills everything but entry, library, arguments and call_id, which must be set. Reads the handle and the descriptors
+// with the Get functions of call.library and the host scalars; mutates nothing, calls no driver function, allocates
+// nothing.
 void normalize(GemmCall& call) noexcept;
 
 // Hash of entry point, types, transposes, orders, leading dimensions, strides, m, n, k, batch, compute type and
@@ -115,7 +117,8 @@ void normalize(GemmCall& call) noexcept;
 // test.
 uint64_t site_of(const GemmCall& call) noexcept;
 
-// Dimensions of a cublasLtMatmul for the FLOP counter of calls not sampled. Four descriptor reads; 0 if not readable.
+// 2 m n k batch of a cublasLtMatmul, for the FLOP counter of calls not sampled; 0 if not readable. The last layouts of
+// the thread are remembered by their bytes, so that a loop over the same shapes reads no descriptor.
 uint64_t lt_flops(const Library& library, const void* a_desc, const void* d_desc) noexcept;
 
 }  // namespace sdcguard

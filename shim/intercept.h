@@ -8,14 +8,7 @@
 //
 // errno is as the real function left it. What a wrapper needs from the other stages, and who defines it:
 //
-//   shim/policy.h     ThreadPolicy& thread_policy() noexcept
-//                         this thread's countdown and counters (thread-local, initial-exec, constant-initialised:
-//                         numbering of the thread happens at its first product, inside take_sample)
-//                     bool take_sample(ThreadPolicy&) noexcept, inline
-//                         false: one decrement and one branch. true: this call is to be guarded (or the policy must
-//                         look at its site first: run_guarded decides and counts)
-//                     void count_unsampled(ThreadPolicy&, uint64_t flops) noexcept, inline
-//                         calls_seen and flops_seen of a call that was not sampled
+//   shim/policy.h     thread_policy(), take_sample(), count_unsampled(), policy_forget_after_fork()
 //   shim/pipeline.h   int run_guarded(GemmCall& call) noexcept
 //                         issues the product (exactly once as far as the caller can see) and returns its status; counts
 //                         calls_seen and all else of a sampled call. call.blocked may be set. Runs at depth 1.
@@ -29,8 +22,10 @@
 
 namespace sdcguard {
 
-// Whether `address` lies in the shim itself.
-bool is_own_code(const void* address) noexcept;
+struct Library;
+
+// The wrapper bound to `library`: what the caller of dlsym(handle, name) gets.
+void* wrapper_for(Entry entry, const Library& library) noexcept;
 
 // Registers the fork handler once, at the first handle or product. Called by the wrappers.
 void register_fork_handler() noexcept;

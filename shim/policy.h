@@ -35,7 +35,9 @@ struct ThreadPolicy {
 // Initial-exec: one load, no allocation, safe before constructors and in a fork child.
 extern thread_local ThreadPolicy t_policy __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-inline ThreadPolicy& thread_policy() noexcept { return t_policy; }
+inline ThreadPolicy& thread_policy() noexcept {
+  return t_policy;
+}
 
 // Slow half of take_sample(): starts the thread, or ends a skip. True when the call is to be checked.
 bool end_of_skip(ThreadPolicy& policy) noexcept;

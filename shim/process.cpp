@@ -60,7 +60,9 @@ Mode Process::mode() const noexcept {
   return forced == 0 || forced > kModeCount ? config.mode : static_cast<Mode>(forced - 1);
 }
 
-const Process* process_if_made() noexcept { return made.load(std::memory_order_acquire); }
+const Process* process_if_made() noexcept {
+  return made.load(std::memory_order_acquire);
+}
 
 const Process& the_process() noexcept {
   // Pairs with the release store below.

@@ -11,8 +11,8 @@
 namespace sdcguard {
 
 struct Process {
-  Config config;       // mode = off where the configuration was wrong (one line was printed then)
-  RingWriter ring;     // closed where shared memory could not be had: checks and repairs go on, nothing is reported
+  Config config;    // mode = off where the configuration was wrong (one line was printed then)
+  RingWriter ring;  // closed where shared memory could not be had: checks and repairs go on, nothing is reported
 
   // Counters of a host thread, by its number. Never null. *shared: other threads write them too (past the last slot of
   // the ring, or no ring).
@@ -22,8 +22,8 @@ struct Process {
   Mode mode() const noexcept;
 };
 
-// Reads the configuration and opens the ring on the first call (takes a lock, allocates, reads files, may print one line
-// on stderr); afterwards one atomic load. Fork-safe: the child makes its own.
+// Reads the configuration and opens the ring on the first call (takes a lock, allocates, reads files, may print one
+// line on stderr); afterwards one atomic load. Fork-safe: the child makes its own.
 const Process& the_process() noexcept;
 
 // The process if it was made before, else null.

@@ -12,24 +12,32 @@
 
 namespace sdcguard {
 
-// Attribute ids of a matmul descriptor that this library knows and the shim does not interpret, with the bytes that a
-// new descriptor has there. A caller's descriptor that differs in one of them is not understood.
+// Attribute ids that this library's descriptors know and the shim does not interpret, with the bytes that a new
+// descriptor has there. A caller's descriptor that differs in one of them is not understood.
 struct AttributeDefault {
   uint8_t id;
   uint8_t bytes;
   uint8_t value[16];
 };
 
+struct AttributeDefaults {
+  std::atomic<int> state;  // 0 not asked yet, 1 known, 2 this library's descriptors cannot be judged
+  uint32_t desc_count;
+  uint32_t layout_count;
+  AttributeDefault desc[64];
+  AttributeDefault layout[32];
+};
+
 // One shared object that defines intercepted functions. Filled once under a lock, published with release, never freed
 // (handles and returned function pointers may outlive everything). A function that the object lacks is null.
-// For libcublas the Lt functions are those of the cuBLASLt it was linked to, so a cublasHandle_t passed to
-// cublasLtMatmul finds its own major.
+// Functions are looked up in the object and then in what it was linked to: for libcublas the Lt functions are those of
+// its own cuBLASLt, so a cublasHandle_t passed to cublasLtMatmul finds its own major.
 struct Library {
-  void* real[kEntryCount];      // the untouched functions
-  void* object;                 // link map of the defining object
-  const void* base;             // load address
-  char name[256];               // path, cut
-  uint32_t slot;                // index in the table of libraries and of the wrappers made for it
+  void* real[kEntryCount];  // the untouched functions
+  uintptr_t base;           // load address of the object
+  char name[256];           // its path, cut
+  uint32_t slot;            // index in the table of libraries, and of the wrappers made for it
+
   abi::GetStreamFn get_stream;  // cublasGetStream_v2
   abi::GetIntFn get_pointer_mode;
   abi::GetIntFn get_math_mode;
@@ -42,10 +50,9 @@ struct Library {
   abi::PreferenceInitFn preference_init;
   abi::DescSetFn preference_set;
   abi::HeuristicFn heuristic;
-  size_t (*version)();  // cublasGetCudartVersion-like; null where absent. cublasLtGetVersion.
-  AttributeDefault defaults[64];
-  uint32_t default_count;
-  bool attributes_probed;  // false: this object's descriptors cannot be read, every Lt call is passed through
+  size_t (*lt_version)();  // cublasLtGetVersion
+
+  mutable AttributeDefaults attributes;  // filled by attribute_defaults() of gemm_call.cpp
 };
 
 inline constexpr uint32_t kMaxLibraries = 8;
@@ -54,24 +61,52 @@ inline void* real_function(const Library& library, Entry entry) {
   return library.real[static_cast<uint32_t>(entry)];
 }
 
-// The library of a call, or null when no object in the caller's reach defines `entry`.
-// Order: the library that `handle` was created by; the caller's own object (found from `return_address`, cached);
-// RTLD_NEXT for the main program; an object that is loaded anywhere. Never the shim itself. errno and dlerror are kept.
-const Library* library_of_call(Entry entry, void* handle, const void* return_address) noexcept;
+// A thread's last handle, valid while `generation` is the process's: creation and destruction of handles move it on.
+struct LastHandle {
+  void* handle;
+  const Library* library;
+  uint64_t generation;
+};
+extern thread_local LastHandle t_last_handle __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern std::atomic<uint64_t> g_handle_generation __attribute__((visibility("hidden")));
+
+// The library at a slot, or null when the slot is empty.
+const Library* library_at(uint32_t slot) noexcept;
+
+// The library of a call, or null when no object of the process defines `entry`.
+// Order: the library that `handle` was created by; the caller's own object and what it was linked to (found from
+// `return_address`, cached by it); the objects after the shim in load order, which is RTLD_NEXT for the main program;
+// any other. Never the shim itself. Walks the loaded objects' own symbol tables: dlerror and errno stay as they are.
+const Library* find_library_of_call(Entry entry, void* handle, const void* return_address) noexcept;
+
+// The same with the thread's last handle tried first: one load and two compares.
+inline const Library* library_of_call(Entry entry, void* handle, const void* return_address) noexcept {
+  const LastHandle& last = t_last_handle;
+  if (__builtin_expect(handle == last.handle && last.library != nullptr &&
+                           last.generation == g_handle_generation.load(std::memory_order_acquire) &&
+                           real_function(*last.library, entry) != nullptr,
+                       1)) {
+    return last.library;
+  }
+  return find_library_of_call(entry, handle, return_address);
+}
+
+// What dlsym(RTLD_NEXT, name) by the code at `return_address` finds: the first object after the caller's that defines
+// `name`, else one that the caller was linked to. May be the shim's own function. Null: none.
+void* next_definition(const char* name, const void* return_address) noexcept;
+
+// A definition of `name` among what the object of `return_address` was linked to, the shim left out. Null: none.
+void* linked_definition(const char* name, const void* return_address) noexcept;
+
+// Whether `address` lies in the shim itself.
+bool is_own_code(const void* address) noexcept;
 
 // The library that defines `real`, made known if it is new. Null when the table is full or `real` is in no object.
-const Library* library_of_function(const void* real) noexcept;
+const Library* library_of_function(Entry entry, const void* real) noexcept;
 
 // Handles, learnt at creation. A handle value may be used again by another library: forget at destruction.
 void remember_handle(void* handle, const Library* library) noexcept;
 void forget_handle(void* handle) noexcept;
-
-// The caller of an intercepted name through dlsym gets this: the wrapper bound to `library`.
-void* wrapper_for(Entry entry, const Library* library) noexcept;  // defined in intercept.cpp
-
-// Real dlsym of the C library. Found without allocation; callable before any constructor has run.
-using DlsymFn = void* (*)(void*, const char*);
-DlsymFn real_dlsym() noexcept;
 
 // Run in a fork child: locks that the parent may have held are made free.
 void resolve_forget_after_fork() noexcept;

@@ -95,8 +95,8 @@ int make_file(const Config& config, uint64_t ns_inode, uint64_t start_ticks) {
   }
   char final_path[4096];
   const char* name = std::strrchr(path, '/') + 2;
-  std::snprintf(final_path, sizeof(final_path), "%s/%.*s.ring", directory,
-                static_cast<int>(std::strlen(name) - 4), name);
+  std::snprintf(final_path, sizeof(final_path), "%s/%.*s.ring", directory, static_cast<int>(std::strlen(name) - 4),
+                name);
   if (rename(path, final_path) != 0) {
     unlink(path);
     close(fd);

@@ -11,10 +11,10 @@ namespace sdcguard {
 
 // The pair of lanes of one CUDA context.
 struct DeviceLanes {
-  uint32_t calls = 0;          // lane index. 0: none was left.
+  uint32_t calls = 0;  // lane index. 0: none was left.
   uint32_t faults = 0;
-  void* memory_host = nullptr; // slot 0 of the calls lane; the faults lane follows it; page-aligned
-  uint64_t bytes = 0;          // of both lanes
+  void* memory_host = nullptr;  // slot 0 of the calls lane; the faults lane follows it; page-aligned
+  uint64_t bytes = 0;           // of both lanes
 };
 
 class RingWriter {
@@ -31,7 +31,8 @@ class RingWriter {
   // Slot of a thread's counters, null when closed. Threads past the last slot share it.
   ThreadCounters* thread_slot(uint32_t number) const noexcept;
 
-  // Slot of the device in the header's table, taking one if it is new (by UUID). -1: the table is full or the ring closed.
+  // Slot of the device in the header's table, taking one if it is new (by UUID). -1: the table is full or the ring
+  // closed.
   int device_slot(const DeviceInfo& info) const noexcept;
 
   // Two lanes for a context: reserved, not yet announced. announce() makes readers see them.

@@ -27,6 +27,7 @@ struct Fp32Target {
   int64_t batch_stride;
   uint64_t one_address;   // one float 1 and one float 0 in device memory that lives as long as the context:
   uint64_t zero_address;  // read by the device when the caller's handle is in DEVICE pointer mode
+  uint64_t context_id;    // cuCtxGetId of the stream's context: algorithms are remembered for it
 };
 
 // P = A B with alpha = 1, beta = 0 and no epilogue into `target`, on call.stream. Requires upgrade_permitted(call).

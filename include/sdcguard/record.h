@@ -27,16 +27,16 @@ enum class RecordKind : uint8_t { kInvalid = 0, kCall = 1, kFault = 2 };
 
 // First two words of every record.
 struct RecordHead {
-  uint64_t begin;      // ticket + 1 of the slot's lane. Special values: 0 = never written.
-  RecordKind kind;     // writer: all.
-  uint8_t version;     // kWireVersion of the writer.
-  uint16_t lane;       // index of the lane it was written to.
-  uint32_t reserved;   // 0.
+  uint64_t begin;     // ticket + 1 of the slot's lane. Special values: 0 = never written.
+  RecordKind kind;    // writer: all.
+  uint8_t version;    // kWireVersion of the writer.
+  uint16_t lane;      // index of the lane it was written to.
+  uint32_t reserved;  // 0.
 };
 
 struct RecordTail {
-  uint64_t checksum;   // record_checksum() over words 1..29.
-  uint64_t end;        // equals begin when the record is whole.
+  uint64_t checksum;  // record_checksum() over words 1..29.
+  uint64_t end;       // equals begin when the record is whole.
 };
 
 // One guarded call. Written by the last kernel of a checked call, or by the host when no kernel ran.
@@ -53,23 +53,23 @@ struct CallRecord {
   Reason reason;           // kNone unless kUnverified; kNonfiniteOperand may ride with the others (lines set aside).
   Plan plan;
   DataType type_a, type_b, type_c, type_d;  // the caller's types.
-  uint8_t upgraded;        // 1: the product ran into FP32 scratch.
-  uint8_t device;          // slot in the ring header's device table.
-  uint32_t epilogue;       // kEpilogue* bits.
-  uint32_t classes;        // c, classes of columns in each sign draw. 0: no probe ran.
-  uint64_t lines;          // rows of P tested (n1 * batch).
-  uint64_t lines_dirty;    // lines over the look threshold, or recomputed outright.
-  uint64_t lines_audited;  // random lines recomputed besides (history not yet seeded).
-  uint64_t entries_named;  // entries beyond the entry bound.
+  uint8_t upgraded;                         // 1: the product ran into FP32 scratch.
+  uint8_t device;                           // slot in the ring header's device table.
+  uint32_t epilogue;                        // kEpilogue* bits.
+  uint32_t classes;                         // c, classes of columns in each sign draw. 0: no probe ran.
+  uint64_t lines;                           // rows of P tested (n1 * batch).
+  uint64_t lines_dirty;                     // lines over the look threshold, or recomputed outright.
+  uint64_t lines_audited;                   // random lines recomputed besides (history not yet seeded).
+  uint64_t entries_named;                   // entries beyond the entry bound.
   uint64_t entries_repaired;
   uint64_t lines_nonfinite;    // rows set aside for a non-finite operand.
   uint64_t columns_nonfinite;  // columns set aside for a non-finite operand.
-  float sigma;             // noise of this call in units of s (kLine). 0: not measured.
-  float sigma_cap;         // cap in force. 0: none.
-  float threshold;         // T (kLine) or the Hoeffding multiplier (kBlockSums).
-  float worst;             // largest |r| / (sigma s) seen; Inf for a non-finite residual.
-  uint64_t stream;         // cuStreamGetId of the application's stream.
-  uint64_t reserved[7];    // 0.
+  float sigma;                 // noise of this call in units of s (kLine). 0: not measured.
+  float sigma_cap;             // cap in force. 0: none.
+  float threshold;             // T (kLine) or the Hoeffding multiplier (kBlockSums).
+  float worst;                 // largest |r| / (sigma s) seen; Inf for a non-finite residual.
+  uint64_t stream;             // cuStreamGetId of the application's stream.
+  uint64_t reserved[7];        // 0.
   RecordTail tail;
 };
 
@@ -78,17 +78,17 @@ struct FaultRecord {
   RecordHead head;
   uint64_t call_id;
   uint64_t site;
-  int64_t row, column;     // of the caller's D (column-major: row in 0..m, column in 0..n).
-  int64_t batch;           // index in the batch.
-  float got;               // the product's entry as found (FP32 scratch) or the delivered value widened.
-  float expected;          // its independent recomputation.
-  float bound;             // tau: |got - expected| beyond it names the entry.
-  float product_rms;       // rms of the finite entries of the line. 0: not measured.
-  uint8_t repaired;        // 1: the right value was delivered.
+  int64_t row, column;  // of the caller's D (column-major: row in 0..m, column in 0..n).
+  int64_t batch;        // index in the batch.
+  float got;            // the product's entry as found (FP32 scratch) or the delivered value widened.
+  float expected;       // its independent recomputation.
+  float bound;          // tau: |got - expected| beyond it names the entry.
+  float product_rms;    // rms of the finite entries of the line. 0: not measured.
+  uint8_t repaired;     // 1: the right value was delivered.
   uint8_t device;
   uint8_t mode;
   uint8_t reserved0[5];
-  uint64_t reserved[20];   // 0.
+  uint64_t reserved[20];  // 0.
   RecordTail tail;
 };
 
@@ -101,8 +101,8 @@ static_assert(offsetof(CallRecord, call_id) == 16 && offsetof(FaultRecord, call_
 #ifdef __CUDACC__
 __host__ __device__
 #endif
-inline uint64_t
-record_checksum(const uint64_t* words) {
+    inline uint64_t
+    record_checksum(const uint64_t* words) {
   uint64_t h = 0x9e3779b97f4a7c15ull;
   for (int i = 1; i < 30; ++i) {
     h ^= words[i];

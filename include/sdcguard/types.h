@@ -8,41 +8,41 @@
 namespace sdcguard {
 
 // What became of one guarded call. "Could not check" (kUnverified) is never "clean".
-#define SDCGUARD_OUTCOMES(X)                                                    \
-  X(kNotSampled, "not_sampled")    /* the policy did not choose this call */    \
-  X(kClean, "clean")               /* checked, nothing wrong */                 \
-  X(kCorrected, "corrected")       /* wrong entries found and all repaired */   \
-  X(kCorrupt, "corrupt")           /* wrong entries found, not corrected */     \
-  X(kBenign, "benign")             /* a look with no wrong entry behind it */   \
-  X(kUnverified, "unverified")     /* could not be checked; see Reason */
+#define SDCGUARD_OUTCOMES(X)                                               \
+  X(kNotSampled, "not_sampled") /* the policy did not choose this call */  \
+  X(kClean, "clean")            /* checked, nothing wrong */               \
+  X(kCorrected, "corrected")    /* wrong entries found and all repaired */ \
+  X(kCorrupt, "corrupt")        /* wrong entries found, not corrected */   \
+  X(kBenign, "benign")          /* a look with no wrong entry behind it */ \
+  X(kUnverified, "unverified")  /* could not be checked; see Reason */
 
 // Why a call is unverified. kNone with every other outcome.
-#define SDCGUARD_REASONS(X)                                                                      \
-  X(kNone, "none")                                                                               \
-  X(kCold, "cold")                          /* context met before any handle was created in it */\
-  X(kCapture, "capture")                    /* the stream is being captured into a graph */      \
-  X(kCompute16f, "compute_16f")             /* FP16 accumulation has no noise model yet */       \
-  X(kNoWorkspace, "no_workspace")           /* scratch over its cap or refused */                \
-  X(kNoKernelImage, "no_kernel_image")      /* our kernels do not load on this device */         \
-  X(kNoContext, "no_context")               /* no current context on this thread */              \
-  X(kNoDriver, "no_driver")                 /* libcuda.so.1 or one of its symbols is missing */  \
-  X(kDriverError, "driver_error")           /* one of our driver calls failed */                 \
-  X(kProductFailed, "product_failed")       /* cuBLAS itself returned an error: passed through */\
-  X(kUnsupportedType, "unsupported_type")                                                        \
-  X(kUnsupportedEpilogue, "unsupported_epilogue")                                                \
-  X(kUnsupportedAttribute, "unsupported_attribute") /* a descriptor value we do not know */      \
-  X(kUnsupportedOrder, "unsupported_order")                                                      \
-  X(kUnsupportedEntry, "unsupported_entry") /* an observed entry point without a check */        \
-  X(kInplace, "inplace")                    /* C overlaps D and had to be read as delivered */   \
-  X(kOverlappingOutput, "overlapping_output")                                                    \
-  X(kNonfiniteOperand, "nonfinite_operand") /* all, or the marked lines, held NaN or Inf */      \
-  X(kRange, "range")                        /* an energy left the range of the verifier */       \
-  X(kEmpty, "empty")                        /* m, n or k is zero: nothing to check */            \
-  X(kStaleFold, "stale_fold")                                                                    \
-  X(kNoisy, "noisy")                                                                             \
-  X(kReentrant, "reentrant")                /* issued by cuBLAS itself inside a guarded call */  \
-  X(kOff, "off")                            /* mode off, or switched off at run time */          \
-  X(kLinesOverflow, "lines_overflow")       /* more dirty lines than could be recomputed */
+#define SDCGUARD_REASONS(X)                                                                    \
+  X(kNone, "none")                                                                             \
+  X(kCold, "cold")                     /* context met before any handle was created in it */   \
+  X(kCapture, "capture")               /* the stream is being captured into a graph */         \
+  X(kCompute16f, "compute_16f")        /* FP16 accumulation has no noise model yet */          \
+  X(kNoWorkspace, "no_workspace")      /* scratch over its cap or refused */                   \
+  X(kNoKernelImage, "no_kernel_image") /* our kernels do not load on this device */            \
+  X(kNoContext, "no_context")          /* no current context on this thread */                 \
+  X(kNoDriver, "no_driver")            /* libcuda.so.1 or one of its symbols is missing */     \
+  X(kDriverError, "driver_error")      /* one of our driver calls failed */                    \
+  X(kProductFailed, "product_failed")  /* cuBLAS itself returned an error: passed through */   \
+  X(kUnsupportedType, "unsupported_type")                                                      \
+  X(kUnsupportedEpilogue, "unsupported_epilogue")                                              \
+  X(kUnsupportedAttribute, "unsupported_attribute") /* a descriptor value we do not know */    \
+  X(kUnsupportedOrder, "unsupported_order")                                                    \
+  X(kUnsupportedEntry, "unsupported_entry") /* an observed entry point without a check */      \
+  X(kInplace, "inplace")                    /* C overlaps D and had to be read as delivered */ \
+  X(kOverlappingOutput, "overlapping_output")                                                  \
+  X(kNonfiniteOperand, "nonfinite_operand") /* all, or the marked lines, held NaN or Inf */    \
+  X(kRange, "range")                        /* an energy left the range of the verifier */     \
+  X(kEmpty, "empty")                        /* m, n or k is zero: nothing to check */          \
+  X(kStaleFold, "stale_fold")                                                                  \
+  X(kNoisy, "noisy")                                                                           \
+  X(kReentrant, "reentrant")          /* issued by cuBLAS itself inside a guarded call */      \
+  X(kOff, "off")                      /* mode off, or switched off at run time */              \
+  X(kLinesOverflow, "lines_overflow") /* more dirty lines than could be recomputed */
 
 enum class Outcome : uint8_t {
 #define X(name, text) name,
@@ -105,11 +105,16 @@ inline constexpr const char* name_of(Plan p) {
 }
 inline constexpr const char* name_of(DataType t) {
   switch (t) {
-    case DataType::kNone: return "none";
-    case DataType::kF32: return "f32";
-    case DataType::kBF16: return "bf16";
-    case DataType::kF16: return "f16";
-    default: return "other";
+    case DataType::kNone:
+      return "none";
+    case DataType::kF32:
+      return "f32";
+    case DataType::kBF16:
+      return "bf16";
+    case DataType::kF16:
+      return "f16";
+    default:
+      return "other";
   }
 }
 
