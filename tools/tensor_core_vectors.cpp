@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <string>
 
-#include "hostcuda/gemm/order.h"
-#include "hostcuda/gemm/vectors.h"
+#include "tools/hostcuda/gemm/order.h"
+#include "tools/hostcuda/gemm/vectors.h"
 
 int main(int argc, char** argv) {
   using namespace hostcuda::gemm;

@@ -83,6 +83,7 @@ struct Outcome {
 
 }  // namespace hostcuda::gemm
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 // Whether this order's device runs the tuple. No side effect but the reading of the settings. Thread-safe.
@@ -103,3 +104,4 @@ void hostcuda_gemm_release(hostcuda::gemm::Outcome* outcome);
 const char* hostcuda_gemm_order_name(void);
 
 }  // extern "C"
+#pragma GCC visibility pop
