@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// Route through cuBLASLt: takes a GEMM call, gives one call of the public cublasLtMatmul.
+#pragma GCC visibility push(default)
+#include <cublasLt.h>
+#pragma GCC visibility pop
+
+#include <cstdlib>
+#include <cstring>
+
+#include "tools/hostcuda/cublas/gemm.h"
+
+namespace hostcuda {
+
+bool routes_through_lt() {
+  const char* text = std::getenv("HOSTCUDA_ROUTE_LT");
+  return text && std::strcmp(text, "1") == 0;
+}
+
+cublasStatus_t gemm_by_lt(const GemmArguments& x) {
+  if (!live(x.handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (x.m < 0 || x.n < 0 || x.k < 0) return CUBLAS_STATUS_INVALID_VALUE;
+  const bool half_scale = x.compute == CUBLAS_COMPUTE_16F || x.compute == CUBLAS_COMPUTE_16F_PEDANTIC;
+  const int32_t pointer_mode = x.handle->pointer_mode;
+  const int32_t transa = x.transa;
+  const int32_t transb = x.transb;
+  const auto m = static_cast<uint64_t>(x.m);
+  const auto n = static_cast<uint64_t>(x.n);
+  const auto k = static_cast<uint64_t>(x.k);
+  cublasLtMatmulDescOpaque_t desc;
+  cublasLtMatrixLayoutOpaque_t a;
+  cublasLtMatrixLayoutOpaque_t b;
+  cublasLtMatrixLayoutOpaque_t c;
+  cublasLtMatmulDescInit(&desc, x.compute, half_scale ? CUDA_R_16F : CUDA_R_32F);
+  cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, &pointer_mode, sizeof pointer_mode);
+  cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_TRANSA, &transa, sizeof transa);
+  cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_TRANSB, &transb, sizeof transb);
+  cublasLtMatrixLayoutInit(&a, x.a_type, x.transa == CUBLAS_OP_N ? m : k, x.transa == CUBLAS_OP_N ? k : m, x.lda);
+  cublasLtMatrixLayoutInit(&b, x.b_type, x.transb == CUBLAS_OP_N ? k : n, x.transb == CUBLAS_OP_N ? n : k, x.ldb);
+  cublasLtMatrixLayoutInit(&c, x.c_type, m, n, x.ldc);
+  return cublasLtMatmul(reinterpret_cast<cublasLtHandle_t>(x.handle), &desc, x.alpha, x.a, &a, x.b, &b, x.beta, x.c, &c,
+                        x.c, &c, nullptr, nullptr, 0, x.handle->stream);
+}
+
+}  // namespace hostcuda
