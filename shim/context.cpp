@@ -238,7 +238,8 @@ bool prepare_stream(ContextState& context, StreamState& stream, uint64_t bytes) 
   // Never when less than 5% of the device would stay free.
   const bool taken = used + wanted <= context.workspace_cap &&
                      api.mem_get_info(&free_bytes, &total_bytes) == CUDA_SUCCESS &&
-                     free_bytes >= wanted + total_bytes / 20 && api.mem_alloc(&block, wanted) == CUDA_SUCCESS;
+                     free_bytes >= wanted + total_bytes / 20 && api.mem_alloc(&block, wanted) == CUDA_SUCCESS &&
+                     api.memset_d8(block, 0, kZeroedScratchBytes) == CUDA_SUCCESS;
   if (!taken) {
     context.workspace_used.fetch_sub(wanted, std::memory_order_relaxed);
     return false;

@@ -31,6 +31,7 @@ struct StreamState {
   CUdeviceptr scratch = 0;  // grow-only
   uint64_t scratch_bytes = 0;
   bool ready = false;  // streams and events were made
+  bool usable = true;  // false: a side stream could not be joined; its scratch may still be written
 };
 
 struct ContextState {

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT
+// The life of a guarded call: GemmCall -> Decision -> Plan -> Ticket -> (on the device: Verdict, Faults, Repair) ->
+// Record.
+#include "shim/pipeline.h"
+
+#include <time.h>
+
+#include <cerrno>
+
+#include "kernels/plan.h"
+#include "shim/context.h"
+#include "shim/driver.h"
+#include "shim/policy.h"
+#include "shim/probe.h"
+#include "shim/process.h"
+#include "shim/upgrade.h"
+
+namespace sdcguard {
+namespace {
+
+// Where a call runs, and why it cannot be checked there.
+struct Place {
+  const DriverApi* api = nullptr;
+  ContextState* context = nullptr;
+  StreamState* stream = nullptr;
+  uint64_t stream_id = 0;
+  Reason blocked = Reason::kNone;
+};
+
+// What is known of one sampled call besides its normal form.
+struct Ticket {
+  uint64_t call_id;
+  uint64_t site;
+  uint64_t seed;
+  uint64_t enqueued_ns;
+  uint64_t stream_id;
+  Mode mode;
+};
+
+class StreamLock {
+ public:
+  explicit StreamLock(StreamState& stream) : stream_(stream) { pthread_mutex_lock(&stream_.lock); }
+  ~StreamLock() { pthread_mutex_unlock(&stream_.lock); }
+  StreamLock(const StreamLock&) = delete;
+  StreamLock& operator=(const StreamLock&) = delete;
+
+ private:
+  StreamState& stream_;
+};
+
+uint64_t realtime_ns() {
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000ull + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Seed of a call's sign draws: of the configured seed and the thread's own count, never of rank, time or address.
+uint64_t seed_of_call(uint64_t seed, uint64_t call_id) {
+  return (seed ^ (call_id * kGolden)) * 0xff51afd7ed558ccdull;
+}
+
+bool is_default_stream(const void* stream) {
+  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+// Finds context and stream of the call. A capture in progress is left alone: the caller's product goes into its graph
+// as it is.
+Place place_of(const GemmCall& call) {
+  Place place;
+  place.api = driver();
+  if (place.api == nullptr) {
+    place.blocked = Reason::kNoDriver;
+    return place;
+  }
+  const DriverApi& api = *place.api;
+  const auto stream = static_cast<CUstream>(call.stream);
+  CUcontext current = nullptr;
+  CUcontext owner = nullptr;
+  unsigned long long context_id = 0, stream_id = 0;
+  if (api.ctx_get_current(&current) != CUDA_SUCCESS || current == nullptr) {
+    place.blocked = Reason::kNoContext;
+    return place;
+  }
+  if (!is_default_stream(stream) && (api.stream_get_ctx(stream, &owner) != CUDA_SUCCESS || owner != current)) {
+    place.blocked = Reason::kNoContext;
+    return place;
+  }
+  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  // An error here is the legacy stream's, while another stream is being captured.
+  if (api.stream_is_capturing(stream, &capturing) != CUDA_SUCCESS || capturing != CU_STREAM_CAPTURE_STATUS_NONE) {
+    place.blocked = Reason::kCapture;
+    return place;
+  }
+  if (api.ctx_get_id(current, &context_id) != CUDA_SUCCESS || api.stream_get_id(stream, &stream_id) != CUDA_SUCCESS) {
+    place.blocked = Reason::kDriverError;
+    return place;
+  }
+  place.stream_id = stream_id;
+  place.context = find_context(context_id);
+  if (place.context == nullptr) {
+    place.blocked = Reason::kCold;
+    return place;
+  }
+  if (place.context->blocked != Reason::kNone) {
+    place.blocked = place.context->blocked;
+    return place;
+  }
+  place.stream = find_stream(*place.context, stream_id);
+  if (place.stream == nullptr) place.blocked = Reason::kNoWorkspace;
+  return place;
+}
+
+// The plan of the call: its product redirected into FP32 scratch, or checked as the library delivers it.
+ProbePlan plan_of(const GemmCall& call, const ContextState& context, Mode mode, bool delivered) {
+  ProbeRequest request = {};
+  request.n1 = rows_of_p(call);
+  request.n2 = inner_of_p(call);
+  request.n3 = columns_of_p(call);
+  request.batch = call.batch;
+  request.a = call.a;
+  request.b = call.b;
+  request.delivered = delivered;
+  if (delivered) {
+    request.p = call.d;
+  } else {
+    request.p.type = DataType::kF32;
+    request.finish.d = call.d;
+  }
+  request.finish.c = call.c;
+  request.finish.alpha = call.alpha;
+  request.finish.beta = call.beta;
+  if (call.scalars_on_device) {
+    request.finish.alpha_address = call.alpha_address;
+    request.finish.beta_address = call.beta_address;
+  }
+  request.finish.bias_address = call.bias_address;
+  request.finish.bias_batch_stride = call.bias_batch_stride;
+  request.finish.bias_type = call.bias_type;
+  request.finish.epilogue = call.epilogue & (kEpilogueRelu | kEpilogueGelu);
+  request.c_apart = !call.reads_c || !call.c_is_d;
+  request.mode = mode;
+  request.rounding = call.rounding == InputRounding::kTf32 ? OperandRounding::kTf32 : OperandRounding::kNone;
+  request.tensor_core = tensor_core_of(context.compute_major, call.type_a);
+  request.sm_count = context.sm_count;
+  return make_plan(request);
+}
+
+CallIdentity identity_of(const GemmCall& call, const Ticket& ticket, const ContextState& context, bool delivered) {
+  CallIdentity identity = {};
+  identity.call_id = ticket.call_id;
+  identity.site = ticket.site;
+  identity.seed = ticket.seed;
+  identity.enqueued_ns = ticket.enqueued_ns;
+  identity.stream = ticket.stream_id;
+  identity.m = call.m;
+  identity.n = call.n;
+  identity.k = call.k;
+  identity.batch = call.batch;
+  identity.entry = static_cast<uint16_t>(call.entry);
+  identity.mode = static_cast<uint8_t>(ticket.mode);
+  identity.device = static_cast<uint8_t>(context.device_slot < 0 ? 0 : context.device_slot);
+  identity.upgraded = delivered ? 0 : 1;
+  identity.type_a = call.type_a;
+  identity.type_b = call.type_b;
+  identity.type_c = call.type_c;
+  identity.type_d = call.type_d;
+  identity.epilogue = call.epilogue;
+  return identity;
+}
+
+// The record of a call that no kernel of ours will write.
+void record_unverified(const RingWriter& ring, const GemmCall& call, const Ticket& ticket, Reason reason) {
+  CallRecord record = {};
+  record.call_id = ticket.call_id;
+  record.site = ticket.site;
+  record.seed = ticket.seed;
+  record.enqueued_ns = ticket.enqueued_ns;
+  record.stream = ticket.stream_id;
+  record.m = call.m;
+  record.n = call.n;
+  record.k = call.k;
+  record.batch = call.batch;
+  record.entry = static_cast<uint16_t>(call.entry);
+  record.mode = static_cast<uint8_t>(ticket.mode);
+  record.outcome = Outcome::kUnverified;
+  record.reason = reason;
+  record.type_a = call.type_a;
+  record.type_b = call.type_b;
+  record.type_c = call.type_c;
+  record.type_d = call.type_d;
+  record.epilogue = call.epilogue;
+  record.lines = static_cast<uint64_t>(call.n) * static_cast<uint64_t>(call.batch);
+  ring.write_call(record);
+}
+
+// Adds to a thread's own counters; atomic, since threads past the last slot share it.
+void add(uint64_t& counter, uint64_t amount) {
+  __atomic_fetch_add(&counter, amount, __ATOMIC_RELAXED);
+}
+
+struct Issued {
+  int status;
+  Reason reason;  // kNone: the device writes the record
+};
+
+// Issues the product with its probe around it. Lock of the stream held.
+Issued issue_checked(const GemmCall& call, const Ticket& ticket, const Place& place, const Process& process) {
+  ContextState& context = *place.context;
+  StreamState& stream = *place.stream;
+  bool delivered =
+      ticket.mode == Mode::kObserve || process.config.upgrade == Upgrade::kOff || !upgrade_permitted(call, ticket.site);
+  ProbePlan plan = plan_of(call, context, ticket.mode, delivered);
+  if (!plan.usable()) return {issue_original(call), plan.reason};
+  if (!prepare_stream(context, stream, plan.layout.bytes + plan.product_bytes)) {
+    // Over the cap the product stays where the library puts it, and is checked as delivered where that is possible.
+    if (delivered) return {issue_original(call), Reason::kNoWorkspace};
+    delivered = true;
+    plan = plan_of(call, context, ticket.mode, delivered);
+    if (!plan.usable() || !prepare_stream(context, stream, plan.layout.bytes)) {
+      return {issue_original(call), Reason::kNoWorkspace};
+    }
+  }
+  bind_scratch(plan.params, plan.layout, stream.scratch);
+  if (!delivered) plan.params.p.address = stream.scratch + plan.layout.bytes;
+  plan.params.seed = ticket.seed;
+  plan.params.site_history = history_of_site(context, ticket.site);
+  plan.params.family_history = history_of_family(context, call.type_a, inner_of_p(call));
+  plan.params.lane = context.lane;
+  plan.params.identity = identity_of(call, ticket, context, delivered);
+
+  Probe probe(*place.api, context, stream, static_cast<CUstream>(call.stream), plan);
+  Issued issued = {0, Reason::kNone};
+  const bool probing = probe.before_product();
+  if (probing && !delivered) {
+    const Fp32Target target = {plan.params.p.address,
+                               plan.params.p.row_stride,
+                               plan.params.p.batch_stride,
+                               context.one,
+                               context.zero,
+                               context.id};
+    issued.status = issue_into_fp32(call, ticket.site, target);
+    if (issued.status != 0) issued.reason = Reason::kProductFailed;
+  } else {
+    issued.status = issue_original(call);
+    if (!probing) issued.reason = Reason::kDriverError;
+    if (issued.status != 0) issued.reason = Reason::kProductFailed;
+  }
+  if (!probe.join()) {
+    stream.usable = false;
+    issued.reason = Reason::kDriverError;
+  }
+  if (issued.reason == Reason::kNone && !probe.after_product()) issued.reason = Reason::kDriverError;
+  // A redirected product that went wrong on our side, anywhere: the caller's exact call, which writes all of D. Until
+  // the finish kernel runs D is as it was, or C lies apart from it, so running the call again changes nothing else.
+  const bool ran_original = delivered || !probing;
+  if (issued.reason != Reason::kNone && !ran_original) issued.status = issue_original(call);
+  if (issued.reason == Reason::kDriverError) process.ring.count_driver_error();
+  return issued;
+}
+
+}  // namespace
+
+int run_guarded(GemmCall& call) noexcept {
+  const int saved_errno = errno;
+  const Process& process = the_process();
+  ThreadPolicy& policy = thread_policy();
+  ThreadCounters& counters = *policy.counters;
+  const uint64_t call_flops = flops(call);
+  Ticket ticket = {};
+  ticket.call_id = policy.call_id;
+  ticket.site = site_of(call);
+  ticket.seed = seed_of_call(process.config.seed, policy.call_id);
+  ticket.enqueued_ns = realtime_ns();
+  ticket.mode = process.mode();
+
+  Place place;
+  Reason reason = call.blocked;
+  if (ticket.mode == Mode::kOff) reason = Reason::kOff;
+  if (reason == Reason::kNone) {
+    place = place_of(call);
+    reason = place.blocked;
+    ticket.stream_id = place.stream_id;
+  }
+  Issued issued = {0, reason};
+  if (reason == Reason::kNone) {
+    const StreamLock lock(*place.stream);
+    if (place.stream->usable) {
+      issued = issue_checked(call, ticket, place, process);
+    } else {
+      issued = {issue_original(call), Reason::kDriverError};
+    }
+  } else {
+    issued.status = issue_original(call);
+    // The product is on its way: now make the state that the next product of this context will find.
+    if (reason == Reason::kCold) warm_current_context();
+  }
+
+  add(counters.calls_seen, 1);
+  add(counters.flops_seen, call_flops);
+  add(counters.calls_sampled, 1);
+  add(counters.flops_sampled, call_flops);
+  if (issued.reason == Reason::kNone) {
+    add(counters.calls_launched, 1);
+    add(counters.flops_launched, call_flops);
+  } else {
+    add(counters.unverified_calls[static_cast<uint32_t>(issued.reason)], 1);
+    add(counters.unverified_flops[static_cast<uint32_t>(issued.reason)], call_flops);
+    record_unverified(process.ring, call, ticket, issued.reason);
+  }
+  errno = saved_errno;
+  return issued.status;
+}
+
+}  // namespace sdcguard

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// The life of a guarded call, from its normal form to its record: the one file that calls every stage.
+#pragma once
+
+#include "shim/gemm_call.h"
+
+namespace sdcguard {
+
+// Issues the product of a sampled call, exactly once as far as the caller can see, with its check and repair enqueued
+// around it in stream order. Returns the status that the caller gets. Counts the call. Blocks on the lock of the call's
+// stream only; waits for the device only where joining the side stream failed. Never throws; leaves no CUDA error.
+int run_guarded(GemmCall& call) noexcept;
+
+}  // namespace sdcguard
