@@ -17,6 +17,7 @@
 
 namespace sdcguard {
 
+struct AttributeDefaults;
 struct Library;
 
 // The caller's arguments, bit for bit; what issue_original() passes on. Fields that an entry point lacks are zero.
@@ -111,6 +112,11 @@ uint64_t flops(const GemmCall& call) noexcept;
 // with the Get functions of call.library and the host scalars; mutates nothing, calls no driver function, allocates
 // nothing.
 void normalize(GemmCall& call) noexcept;
+
+// What `library`'s descriptors know beyond the attributes that normalize() interprets, asked of the library at the
+// first call. Null when it has no descriptors to ask, or memory is out: its cublasLtMatmul calls are then not
+// understood.
+const AttributeDefaults* attribute_defaults(const Library& library) noexcept;
 
 // Hash of entry point, types, transposes, orders, leading dimensions, strides, m, n, k, batch, compute type and
 // epilogue. No addresses, no scalars: the same on every rank and in every run. Never 0. The function is pinned by a

@@ -21,7 +21,7 @@ struct AttributeDefault {
 };
 
 struct AttributeDefaults {
-  std::atomic<int> state;  // 0 not asked yet, 1 known, 2 this library's descriptors cannot be judged
+  bool known;  // false: this library's descriptors cannot be judged
   uint32_t desc_count;
   uint32_t layout_count;
   AttributeDefault desc[64];
@@ -52,7 +52,7 @@ struct Library {
   abi::HeuristicFn heuristic;
   size_t (*lt_version)();  // cublasLtGetVersion
 
-  mutable AttributeDefaults attributes;  // filled by attribute_defaults() of gemm_call.cpp
+  mutable std::atomic<const AttributeDefaults*> attributes;  // made by attribute_defaults(), null before, never freed
 };
 
 inline constexpr uint32_t kMaxLibraries = 8;
