@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// Fault plan of the host device: what HOSTCUDA_FAULTS says, read once, and how a product's finished sums are changed by
+// it.
+//
+// HOSTCUDA_FAULTS is the path of a TOML file, or TOML text itself (no file of that name and a '=' or line end in it):
+//
+//   seed = 7                        # of every random choice; default 0
+//   [[fault]]                       # any number; a product takes all that match it, in this order
+//   kind = "accumulator"            # required, see below
+//   # which products: all conditions given must hold
+//   device = 1                      # ordinal or "GPU-8-4-4-4-12" UUID; default every device
+//   products = [0, 5]               # product numbers of that device: N, [list] or "lo..hi"; default all
+//   every = 10                      # only numbers with number % every == offset
+//   offset = 0
+//   probability = 0.25              # only this share of them, by a seeded draw
+//   m = ">=512"                     # N, "lo..hi", "<N", "<=N", ">N", ">=N"; likewise n, k, batch
+//   type = "bf16"                   # bf16, fp16, fp32: the operands
+//   # which entries of D (column-major, as cuBLAS sees it)
+//   count = 3                       # entries (tiles, columns, rows, pairs) a product; default 1
+//   row = 5                         # default: random, each entry hit at most once a product where possible
+//   col = 9
+//   entry = 0                       # batch entry; default random
+//   seed = 99                       # of this fault's choices; default: from the plan's seed and the fault's position
+//
+//   kind                what happens to the raw sum, and the keys of that kind beside those above
+//   "output"            bits of the finished sum are flipped: bits, flips
+//   "accumulator"       bits of the live accumulator are flipped after the step that consumes product k_step, and the
+//                       sum goes on from there in the same order: bits, flips, k_step
+//   "stuck"             a bit reads 0 or 1 in every entry with row % 16 == line_row and col % 8 == line_col, in every
+//                       batch entry: bits (one), value, line_row, line_col; not row, col, entry, count
+//   "word"              the sum is replaced: value (a number, or the bits as "0x7f7fffff")
+//   "tile"              wrong values in a rectangle, each off by +-E u, u in [1/2, 1]: rows (16), cols (8), delta,
+//   scale "nan" "inf"         the canonical NaN; an infinity of random sign "skip"              a rectangle of D is not
+//   written, it stays as it was: rows (1), cols (1) "column" "row"      E is added to a whole column (row) of D: delta,
+//   scale, sign; not row (col) "one_per_column"    E is added to one random entry of each column: delta, scale, sign;
+//   not row, col, count "one_per_row"       likewise of each row "all"               E is added to every entry: delta,
+//   scale, sign; not row, col, count "pair"              two entries of one column of D get +E and -E (sign =
+//   "opposite", the default), +E twice
+//                       ("same") or random signs: delta, scale, sign, row2
+//
+//   bits   = 26, [3, 26] or "20..30" (default): candidates, 0 = last significand bit, 23 .. 30 exponent, 31 sign
+//   flips  = 1: how many different ones of them are flipped, chosen at random
+//   k_step = product index in [0, k), default random
+//   delta  = E as a number; scale = E as a multiple of the batch entry's root mean square (default 1)
+//   sign   = "same" (every entry +E; default) or "random"
+//
+// A key, value or type that is not in this list is an error: one line names the key, its line and what is allowed.
+// Deterministic: a product's faults depend on (seed, device ordinal, product number, the product itself) alone.
+//
+// Injection log, HOSTCUDA_FAULT_LOG = path: one JSON object a line and injected entry, appended in one write when
+// injected:
+//   seq        number of the line in this process, from 0       device, uuid, product, stream
+//   m n k, batch (entry), type_a, type_b, order                  fault (position in the plan), kind, row, col
+//   k_step     product index after whose step the flip came, or null      bits: flipped or stuck bits
+//   clean, faulty            raw product sum, 9 significant digits; null where not finite (the bits hold)
+//   clean_bits, faulty_bits  "0x%08x"; faulty and faulty_bits are null for "skip" (what D held is not known here)
+//   bound      entry bound tau of this entry on the clean line (bound.h); null where it is not finite
+//   above_bound  |faulty - clean| > bound or not finite; null for "skip"     effect: false where the bits are equal
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gemm.h"
+#include "order.h"
+
+namespace hostcuda::gemm {
+
+enum class FaultKind : uint8_t {
+  kOutput,
+  kAccumulator,
+  kStuck,
+  kWord,
+  kTile,
+  kNan,
+  kInf,
+  kSkip,
+  kColumn,
+  kRow,
+  kOnePerColumn,
+  kOnePerRow,
+  kAll,
+  kPair,
+};
+const char* fault_kind_name(FaultKind kind);
+
+// Inclusive.
+struct IntegerRange {
+  int64_t low = 0;
+  int64_t high = INT64_MAX;
+  bool contains(int64_t value) const { return value >= low && value <= high; }
+};
+
+struct FaultRule {
+  FaultKind kind = FaultKind::kOutput;
+  std::optional<int64_t> device;
+  std::string uuid;  // lower case, "gpu-..."; empty: any
+  std::vector<int64_t> product_list;
+  IntegerRange products;
+  int64_t every = 1;
+  int64_t offset = 0;
+  double probability = 1.0;
+  IntegerRange m, n, k, batch;
+  std::optional<Type> type;
+  uint64_t seed = 0;
+  int64_t count = 1;
+  std::optional<int64_t> row, row2, col, entry;
+  std::vector<int> bits;
+  int flips = 1;
+  std::optional<int64_t> k_step;
+  uint32_t word_bits = 0;
+  bool stuck_value = false;
+  int64_t line_row = 0, line_col = 0;
+  int64_t rows = 1, cols = 1;
+  std::optional<double> delta;
+  double scale = 1.0;
+  enum class Sign : uint8_t { kSame, kOpposite, kRandom } sign = Sign::kSame;
+};
+
+struct FaultPlan {
+  std::vector<FaultRule> rules;
+};
+
+// Parses TOML text; `name` is what messages call it. False: *error is one line with the key, the line, what is allowed.
+bool parse_fault_plan(std::string_view text, const std::string& name, FaultPlan* plan, std::string* error);
+
+// The value of HOSTCUDA_FAULTS: a path or the text itself. False as above.
+bool load_fault_plan(const std::string& setting, FaultPlan* plan, std::string* error);
+
+// Takes finished lines of the injection log (with line end).
+class FaultLog {
+ public:
+  virtual ~FaultLog() = default;
+  virtual void write(const std::string& line) = 0;
+};
+
+// Changes product.out (finished, raw sums) as the plan says; every changed entry goes to the log (null: none) with
+// sequence numbers from *sequence on. Rectangles not to be written are appended to *skipped. Returns the entries
+// touched.
+uint64_t inject_faults(const FaultPlan& plan, const Order& order, const Product& product, FaultLog* log,
+                       std::vector<Skipped>* skipped);
+
+}  // namespace hostcuda::gemm
