@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// The stages behind the interposition, replaced by a recorder: the shipped resolve, dlsym, wrappers, normal form and
+// upgrade are linked with this into libroutes_shim.so, so that a client can ask what the shim saw.
+// ROUTES_UPGRADE=1: products go into FP32 where permitted. ROUTES_UNSAMPLED=1: no call is sampled.
+#include <cstdlib>
+
+#include "shim/context.h"
+#include "shim/pipeline.h"
+#include "shim/policy.h"
+#include "shim/upgrade.h"
+
+namespace {
+
+std::atomic<int> guarded_calls;
+std::atomic<int> warm_calls;
+std::atomic<int> forgotten;
+sdcguard::GemmCall last_call;
+sdcguard::ThreadCounters counters;
+float constants[2] = {1.0f, 0.0f};
+alignas(256) float scratch[1 << 16];
+
+}  // namespace
+
+namespace sdcguard {
+
+thread_local ThreadPolicy t_policy __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+bool end_of_skip(ThreadPolicy& policy) noexcept {
+  policy.counters = &counters;
+  policy.shared_counters = true;
+  policy.call_id = 5;
+  if (getenv("ROUTES_UNSAMPLED") == nullptr) return true;
+  policy.skip = UINT64_MAX;
+  return false;
+}
+
+void policy_forget_after_fork() noexcept {}
+
+int run_guarded(GemmCall& call) noexcept {
+  ++guarded_calls;
+  last_call = call;
+  const uint64_t site = site_of(call);
+  if (getenv("ROUTES_UPGRADE") != nullptr && upgrade_permitted(call, site)) {
+    const int64_t ld = (columns_of_p(call) + 3) / 4 * 4;
+    const Fp32Target target = {reinterpret_cast<uintptr_t>(scratch),
+                               ld,
+                               ld * rows_of_p(call),
+                               reinterpret_cast<uintptr_t>(&constants[0]),
+                               reinterpret_cast<uintptr_t>(&constants[1]),
+                               1};
+    if (issue_into_fp32(call, site, target) == 0) return 0;
+  }
+  return issue_original(call);
+}
+
+void warm_current_context() noexcept {
+  ++warm_calls;
+}
+void context_forget_after_fork() noexcept {
+  ++forgotten;
+}
+
+}  // namespace sdcguard
+
+#define ROUTES_EXPORT extern "C" __attribute__((visibility("default")))
+ROUTES_EXPORT int routes_guarded_calls() {
+  return guarded_calls;
+}
+ROUTES_EXPORT int routes_warm_calls() {
+  return warm_calls;
+}
+ROUTES_EXPORT int routes_forgotten() {
+  return forgotten;
+}
+ROUTES_EXPORT const sdcguard::GemmCall* routes_last_call() {
+  return &last_call;
+}
+ROUTES_EXPORT const float* routes_scratch() {
+  return scratch;
+}
+ROUTES_EXPORT const float* routes_constants() {
+  return constants;
+}
+ROUTES_EXPORT uint64_t routes_unsampled_calls() {
+  return counters.calls_seen;
+}
+ROUTES_EXPORT uint64_t routes_unsampled_flops() {
+  return counters.flops_seen;
+}
