@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -69,6 +70,10 @@ CUcontext hostcuda_current_context(void);
 // runtime does at a thread's first call). Negative ordinal: the device that the thread last chose, 0 at first; then a
 // context that is current already is left alone.
 CUresult hostcuda_use_device(int ordinal);
+
+// The device that the calling thread's runtime calls go to: that of its current context, else the one it last chose, 0
+// at first. Creates nothing.
+int hostcuda_current_device(void);
 
 // Devices
 
@@ -162,7 +167,8 @@ size_t hostcuda_trace_end(HostcudaCall* calls, size_t capacity);
 //   HOSTCUDA_STARVE=i                       stream i (order of creation in the process; 0: the first context's legacy
 //                                           stream) runs only when no other stream can and a host thread waits
 //                                           (or nothing was enqueued for 20 ms)
-//   HOSTCUDA_SKIP_WAIT=n                    the nth cuStreamWaitEvent from now (1 first) succeeds and waits for nothing
+//   HOSTCUDA_SKIP_WAIT=n                    the nth cuStreamWaitEvent from now (1 first; cudaStreamWaitEvent counts
+//                                           too) succeeds and waits for nothing
 //   HOSTCUDA_SKIP_KERNEL=name[,name]        launches of these kernels succeed and do nothing
 // Start-up only: HOSTCUDA_DEVICES, HOSTCUDA_ORDER, HOSTCUDA_MEMORY (bytes a device, K M G allowed), HOSTCUDA_STICKY,
 // HOSTCUDA_TRACE.
@@ -185,3 +191,4 @@ void* hostcuda_driver(const char* name);
 #ifdef __cplusplus
 }  // extern "C"
 #endif
+#pragma GCC visibility pop

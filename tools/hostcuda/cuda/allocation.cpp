@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT
+// Driver functions that allocate, register, free and ask about memory: cuMemAlloc..., cuMemFree..., cuMemHost...,
+// cuPointer....
+#include <cstring>
+
+#include "tools/hostcuda/cuda/context.h"
+#include "tools/hostcuda/cuda/memory.h"
+#include "tools/hostcuda/cuda/settings.h"
+
+namespace hostcuda {
+namespace {
+
+// The context to allocate in; allocation is not allowed while a capture forbids unsafe calls.
+CUresult allocating_context(std::shared_ptr<Context>* context) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  if (const CUresult r = current_context(context); r != CUDA_SUCCESS) return r;
+  return check_capture_safe();
+}
+
+std::shared_ptr<Context> context_by_id(uint64_t id) {
+  for (const auto& [handle, context] : Engine::get().contexts) {
+    if (context->id == id) return context;
+  }
+  return nullptr;
+}
+
+// Frees as cuMemFree does: after all work of the owning context.
+CUresult free_after_work(CUdeviceptr p, bool host) {
+  Engine& engine = Engine::get();
+  std::unique_lock<std::mutex> lock(engine.mutex);
+  std::shared_ptr<Context> current;
+  if (const CUresult r = current_context(&current); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
+  Allocation found;
+  if (!find_allocation(p, &found) || found.base != p) return CUDA_ERROR_INVALID_VALUE;
+  const bool right_kind = host ? found.kind == MemoryKind::kPinned
+                               : found.kind == MemoryKind::kDevice || found.kind == MemoryKind::kManaged;
+  if (!right_kind) return CUDA_ERROR_INVALID_VALUE;
+  if (const auto owner = context_by_id(found.context_id); owner != nullptr) engine.wait_context(lock, owner);
+  lock.unlock();
+  return release(p, found.kind);
+}
+
+// One attribute of the allocation that holds `ptr`; *data is as wide as cuda.h says for the attribute.
+CUresult pointer_attribute(const Allocation& a, CUpointer_attribute attribute, CUdeviceptr ptr, void* data) {
+  const auto offset = ptr - a.base;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT: {
+      const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+      const auto context = context_by_id(a.context_id);
+      const CUcontext handle = context != nullptr ? context->handle : nullptr;
+      std::memcpy(data, &handle, sizeof handle);
+      return CUDA_SUCCESS;
+    }
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: {
+      const bool host = a.kind == MemoryKind::kPinned || a.kind == MemoryKind::kRegistered;
+      const unsigned type = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+      std::memcpy(data, &type, sizeof type);
+      return CUDA_SUCCESS;
+    }
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      std::memcpy(data, &ptr, sizeof ptr);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER: {
+      if (a.kind == MemoryKind::kDevice) return CUDA_ERROR_INVALID_VALUE;
+      const void* host = a.host + offset;
+      std::memcpy(data, &host, sizeof host);
+      return CUDA_SUCCESS;
+    }
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: {
+      const unsigned no = 0;
+      std::memcpy(data, &no, sizeof no);
+      return CUDA_SUCCESS;
+    }
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: {
+      const unsigned long long id = a.buffer_id;
+      std::memcpy(data, &id, sizeof id);
+      return CUDA_SUCCESS;
+    }
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: {
+      const bool managed = a.kind == MemoryKind::kManaged;
+      std::memcpy(data, &managed, sizeof managed);
+      return CUDA_SUCCESS;
+    }
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      std::memcpy(data, &a.device, sizeof a.device);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      std::memcpy(data, &a.base, sizeof a.base);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      std::memcpy(data, &a.bytes, sizeof a.bytes);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED: {
+      const bool yes = true;
+      std::memcpy(data, &yes, sizeof yes);
+      return CUDA_SUCCESS;
+    }
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+}  // namespace
+
+namespace driver {
+
+CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+  std::shared_ptr<Context> context;
+  if (const CUresult r = allocating_context(&context); r != CUDA_SUCCESS) return r;
+  return allocate_device(context->device, context->id, bytesize, dptr);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* p_pitch, size_t width_in_bytes, size_t height,
+                            unsigned int element_size_bytes) {
+  constexpr size_t kPitchAlign = 512;  // CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT and more
+  if (p_pitch == nullptr || width_in_bytes == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (element_size_bytes != 4 && element_size_bytes != 8 && element_size_bytes != 16) return CUDA_ERROR_INVALID_VALUE;
+  const size_t pitch = (width_in_bytes + kPitchAlign - 1) / kPitchAlign * kPitchAlign;
+  if (pitch < width_in_bytes || height > SIZE_MAX / pitch) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = driver::cuMemAlloc_v2(dptr, pitch * height);
+  if (result == CUDA_SUCCESS) *p_pitch = pitch;
+  return result;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr dptr) {
+  return free_after_work(dptr, false);
+}
+
+CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int flags) {
+  std::shared_ptr<Context> context;
+  if (const CUresult r = allocating_context(&context); r != CUDA_SUCCESS) return r;
+  constexpr unsigned kKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+  if ((flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  return allocate_host(context->device, context->id, bytesize, MemoryKind::kPinned, flags, pp);
+}
+
+CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
+  return driver::cuMemHostAlloc(pp, bytesize, 0);
+}
+
+CUresult cuMemFreeHost(void* p) {
+  return free_after_work(reinterpret_cast<CUdeviceptr>(p), true);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
+  std::shared_ptr<Context> context;
+  if (const CUresult r = allocating_context(&context); r != CUDA_SUCCESS) return r;
+  if (dptr == nullptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+    return CUDA_ERROR_INVALID_VALUE;
+  void* base = nullptr;
+  const CUresult result = allocate_host(context->device, context->id, bytesize, MemoryKind::kManaged, flags, &base);
+  if (result == CUDA_SUCCESS) *dptr = reinterpret_cast<CUdeviceptr>(base);
+  return result;
+}
+
+// The address is there at once; it is the stream's work that may use it. Memory nodes of graphs come later: refused.
+CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream handle) {
+  std::shared_ptr<Context> context;
+  {
+    const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+    std::shared_ptr<Stream> stream;
+    if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+    if (stream->capture != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+    if (const CUresult r = check_implicit_capture(*stream); r != CUDA_SUCCESS) return r;
+    context = stream->context;
+  }
+  return allocate_device(context->device, context->id, bytesize, dptr);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream handle) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  Allocation found;
+  if (!find_allocation(dptr, &found) || found.base != dptr || found.kind != MemoryKind::kDevice) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (stream->capture != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return enqueue_body(stream, "cuMemFreeAsync", [dptr] {
+    if (release(dptr, MemoryKind::kDevice) != CUDA_SUCCESS) {
+      hostcuda_fault_stop_as(CUDA_ERROR_ILLEGAL_ADDRESS, describe(dptr, 0).c_str());
+    }
+  });
+}
+
+CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int flags) {
+  std::shared_ptr<Context> context;
+  if (const CUresult r = allocating_context(&context); r != CUDA_SUCCESS) return r;
+  constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY |
+                              CU_MEMHOSTREGISTER_READ_ONLY;
+  if ((flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  return register_host(context->device, context->id, p, bytesize, flags);
+}
+
+CUresult cuMemHostUnregister(void* p) {
+  Engine& engine = Engine::get();
+  {
+    std::unique_lock<std::mutex> lock(engine.mutex);
+    std::shared_ptr<Context> context;
+    if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+    if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
+    Allocation found;
+    if (find_allocation(reinterpret_cast<CUdeviceptr>(p), &found)) {
+      if (const auto owner = context_by_id(found.context_id); owner != nullptr) engine.wait_context(lock, owner);
+    }
+  }
+  return release(reinterpret_cast<CUdeviceptr>(p), MemoryKind::kRegistered);
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int flags) {
+  if (pdptr == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  Allocation found;
+  if (!find_allocation(reinterpret_cast<CUdeviceptr>(p), &found) || found.kind == MemoryKind::kDevice) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *pdptr = reinterpret_cast<CUdeviceptr>(p);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetFlags(unsigned int* p_flags, void* p) {
+  Allocation found;
+  if (p_flags == nullptr || !find_allocation(reinterpret_cast<CUdeviceptr>(p), &found) ||
+      found.kind != MemoryKind::kPinned) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *p_flags = found.flags | CU_MEMHOSTALLOC_DEVICEMAP;  // under unified addressing all pinned memory is mapped
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  int device = 0;
+  {
+    const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+    std::shared_ptr<Context> context;
+    if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+    device = context->device;
+  }
+  if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *free = free_bytes(device);
+  *total = start_settings().device_bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
+  Allocation found;
+  if (!find_allocation(dptr, &found)) return CUDA_ERROR_NOT_FOUND;
+  if (pbase != nullptr) *pbase = found.base;
+  if (psize != nullptr) *psize = found.bytes;
+  return CUDA_SUCCESS;
+}
+
+// Managed memory lies where both sides reach it: moving it and advice about it change nothing.
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr dev_ptr, size_t count, CUmemLocation, unsigned int, CUstream handle) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  Allocation found;
+  if (!find_allocation(dev_ptr, &found) || found.kind != MemoryKind::kManaged ||
+      count > found.bytes - (dev_ptr - found.base)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAdvise_v2(CUdeviceptr dev_ptr, size_t count, CUmem_advise, CUmemLocation) {
+  Allocation found;
+  if (!find_allocation(dev_ptr, &found) || found.kind != MemoryKind::kManaged ||
+      count > found.bytes - (dev_ptr - found.base)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  Allocation found;
+  if (data == nullptr || !find_allocation(ptr, &found)) return CUDA_ERROR_INVALID_VALUE;
+  return pointer_attribute(found, attribute, ptr, data);
+}
+
+// As the real one: an address that the device does not know is no error, its attributes read as zero.
+CUresult cuPointerGetAttributes(unsigned int num_attributes, CUpointer_attribute* attributes, void** data,
+                                CUdeviceptr ptr) {
+  if (num_attributes == 0 || attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Allocation found;
+  const bool known = find_allocation(ptr, &found);
+  for (unsigned i = 0; i < num_attributes; ++i) {
+    if (known && pointer_attribute(found, attributes[i], ptr, data[i]) == CUDA_SUCCESS) continue;
+    switch (attributes[i]) {
+      case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      case CU_POINTER_ATTRIBUTE_MAPPED:
+        std::memset(data[i], 0, sizeof(bool));
+        break;
+      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: {
+        const int none = -2;  // CU_DEVICE_INVALID
+        std::memcpy(data[i], &none, sizeof none);
+        break;
+      }
+      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        std::memset(data[i], 0, sizeof(unsigned));
+        break;
+      case CU_POINTER_ATTRIBUTE_CONTEXT:
+      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        std::memset(data[i], 0, sizeof(void*));
+        break;
+      default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace driver
+}  // namespace hostcuda

@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: MIT
+// Kernels: libraries, modules, functions and launches; driver functions cuLibrary..., cuKernel..., cuModule...,
+// cuFunc..., cuLaunchKernel, cuOccupancy....
+//
+// A device image is checked to be one and then ignored: the host versions of all kernels lie in one library beside
+// libcuda.so.1, and are found there by name. What the image does not hold cannot be told from what it does.
+#include <dlfcn.h>
+
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <string>
+#include <unordered_set>
+
+#include "kernels/simt_host.h"
+#include "tools/hostcuda/cuda/context.h"
+#include "tools/hostcuda/cuda/limits.h"
+#include "tools/hostcuda/cuda/settings.h"
+#include "tools/hostcuda/simt/executor.h"
+
+namespace hostcuda {
+namespace {
+
+constexpr const char* kKernelLibrary = "libsdcguard_hostkernels.so";
+
+// One kernel of one loaded library, on all devices: CUkernel.
+struct Kernel {
+  const HostKernelEntry* entry;
+  int max_dynamic_shared[kMaxDevices];  // opt-in by cu...SetAttribute, kSharedBytes at first
+};
+
+// One kernel in one context: CUfunction.
+struct Function {
+  Kernel* kernel;
+  uint64_t context_id;
+  int device;
+};
+
+// CUlibrary, and CUmodule (then with a context). Kernels and functions live as long as it does.
+struct Library {
+  uint64_t context_id = 0;  // 0: a library, good in every context
+  int device = 0;
+  std::vector<std::unique_ptr<Kernel>> kernels;
+  std::vector<std::unique_ptr<Function>> functions;
+};
+
+// What is loaded. Its own lock, taken after Engine::mutex where both are needed.
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<void*, std::unique_ptr<Library>> libraries;
+  std::unordered_set<const void*> kernels;
+  std::unordered_set<const void*> functions;
+};
+
+Registry& registry() {
+  static Registry* const instance = new Registry;
+  return *instance;
+}
+
+// The table of host kernels, null where there is no such library. Looked for once.
+const HostKernelTable* kernel_table() {
+  static const HostKernelTable* const table = []() -> const HostKernelTable* {
+    Dl_info here{};
+    if (dladdr(reinterpret_cast<const void*>(&hostcuda_view), &here) == 0 || here.dli_fname == nullptr) return nullptr;
+    std::string path = here.dli_fname;
+    const size_t slash = path.rfind('/');
+    path = (slash == std::string::npos ? std::string(".") : path.substr(0, slash)) + "/" + kKernelLibrary;
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return nullptr;
+    return static_cast<const HostKernelTable*>(dlsym(library, "hostcuda_kernel_table"));
+  }();
+  return table;
+}
+
+// A fatbin, its wrapper struct, an ELF image, or PTX text.
+bool is_device_image(const void* image) {
+  constexpr uint32_t kFatbinMagic = 0xBA55ED50;
+  constexpr uint32_t kWrapperMagic = 0x466243B1;
+  uint32_t word = 0;
+  std::memcpy(&word, image, sizeof word);
+  if (word == kWrapperMagic) {
+    const void* inner = nullptr;
+    std::memcpy(&inner, static_cast<const char*>(image) + 8, sizeof inner);
+    if (inner == nullptr) return false;
+    std::memcpy(&word, inner, sizeof word);
+  }
+  if (word == kFatbinMagic || std::memcmp(image,
+                                          "\x7f"
+                                          "ELF",
+                                          4) == 0)
+    return true;
+  // PTX is text, NUL-terminated, and opens with comments and then .version.
+  const auto* text = static_cast<const char*>(image);
+  const char first = text[0];
+  if (first != '/' && first != '.' && first != '\n' && first != ' ' && first != '\t' && first != '\r') return false;
+  return std::strstr(text, ".version") != nullptr;
+}
+
+CUresult load(const void* image, uint64_t context_id, int device, Library** out) {
+  if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_device_image(image)) return CUDA_ERROR_INVALID_IMAGE;
+  if (kernel_table() == nullptr) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  auto library = std::make_unique<Library>();
+  library->context_id = context_id;
+  library->device = device;
+  *out = library.get();
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  r.libraries[*out] = std::move(library);
+  return CUDA_SUCCESS;
+}
+
+CUresult unload(void* handle) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  const auto found = r.libraries.find(handle);
+  if (found == r.libraries.end()) return CUDA_ERROR_INVALID_HANDLE;
+  for (const auto& kernel : found->second->kernels) r.kernels.erase(kernel.get());
+  for (const auto& function : found->second->functions) r.functions.erase(function.get());
+  r.libraries.erase(found);
+  return CUDA_SUCCESS;
+}
+
+// The kernel `name` of a library, made at the first question. Registry::mutex is held.
+CUresult kernel_of(Library& library, const char* name, Kernel** out) {
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (const auto& kernel : library.kernels) {
+    if (std::strcmp(kernel->entry->name, name) == 0) {
+      *out = kernel.get();
+      return CUDA_SUCCESS;
+    }
+  }
+  const HostKernelEntry* entry = find_kernel(kernel_table(), name);
+  if (entry == nullptr) return CUDA_ERROR_NOT_FOUND;
+  auto kernel = std::make_unique<Kernel>();
+  kernel->entry = entry;
+  for (int& bytes : kernel->max_dynamic_shared) bytes = static_cast<int>(kSharedBytes);
+  *out = kernel.get();
+  registry().kernels.insert(kernel.get());
+  library.kernels.push_back(std::move(kernel));
+  return CUDA_SUCCESS;
+}
+
+Function* function_of(Library& library, Kernel* kernel, uint64_t context_id, int device) {
+  for (const auto& function : library.functions) {
+    if (function->kernel == kernel && function->context_id == context_id) return function.get();
+  }
+  library.functions.push_back(std::make_unique<Function>(Function{kernel, context_id, device}));
+  registry().functions.insert(library.functions.back().get());
+  return library.functions.back().get();
+}
+
+CUresult get_attribute(const Kernel& kernel, int device, CUfunction_attribute attribute, int* value) {
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  switch (attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      *value = static_cast<int>(kernel.entry->max_threads);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:  // static shared memory is only known to a running block here
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
+      *value = 0;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+      *value = static_cast<int>(kRegistersPerBlock / kernel.entry->max_threads);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+      *value = start_settings().capability;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+      *value = kernel.max_dynamic_shared[device];
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      *value = -1;  // CU_SHAREDMEM_CARVEOUT_DEFAULT
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult set_attribute(Kernel& kernel, int device, CUfunction_attribute attribute, int value) {
+  switch (attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+      if (value < 0 || value > shared_opt_in_bytes(start_settings().capability)) return CUDA_ERROR_INVALID_VALUE;
+      kernel.max_dynamic_shared[device] = value;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      return value >= -1 && value <= 100 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+struct LaunchShape {
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_bytes;
+};
+
+// A launch in flight: everything it needs, copied at the call.
+struct Launch {
+  const HostKernelEntry* entry;
+  uint32_t grid;
+  uint32_t block;
+  uint32_t shared_bytes;
+  alignas(64) unsigned char params[kMaxParameterBytes];
+
+  static void run(void* arg) {
+    const auto* launch = static_cast<const Launch*>(arg);
+    hostcuda_simt_run(launch->entry, launch->grid, launch->block, launch->shared_bytes, launch->params);
+  }
+  static void destroy(void* arg) { delete static_cast<Launch*>(arg); }
+};
+
+// Launch limits of the device, before anything is enqueued.
+CUresult check_shape(const Kernel& kernel, int device, const LaunchShape& s) {
+  for (int i = 0; i < 3; ++i) {
+    if (s.grid[i] == 0 || s.block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (s.grid[0] > INT_MAX || s.grid[1] > kMaxGridY || s.grid[2] > kMaxGridY) return CUDA_ERROR_INVALID_VALUE;
+  if (s.block[0] > kMaxBlockThreads || s.block[1] > kMaxBlockThreads || s.block[2] > kMaxBlockZ) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const uint64_t threads = uint64_t{s.block[0]} * s.block[1] * s.block[2];
+  if (threads > kMaxBlockThreads) return CUDA_ERROR_INVALID_VALUE;
+  if (threads > kernel.entry->max_threads) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  if (s.shared_bytes > static_cast<unsigned>(kernel.max_dynamic_shared[device])) return CUDA_ERROR_INVALID_VALUE;
+  if (s.grid[1] != 1 || s.grid[2] != 1 || s.block[1] != 1 || s.block[2] != 1) {
+    std::fprintf(stderr, "hostcuda: %s: only 1-D grids and blocks run on the host device\n", kernel.entry->name);
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return CUDA_SUCCESS;
+}
+
+// The parameter block from cuLaunchKernel's two ways to give it.
+CUresult gather_params(const HostKernelEntry& entry, void** kernel_params, void** extra, unsigned char* params) {
+  if (kernel_params != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (entry.parameter_bytes > kMaxParameterBytes) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  const void* source = nullptr;
+  if (extra != nullptr) {
+    size_t bytes = 0;
+    for (void** item = extra; *item != CU_LAUNCH_PARAM_END; item += 2) {
+      if (*item == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+        source = item[1];
+      } else if (*item == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+        std::memcpy(&bytes, item[1], sizeof bytes);
+      } else {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+    }
+    if (bytes != entry.parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
+  } else if (kernel_params != nullptr) {
+    source = kernel_params[0];
+  }
+  if (entry.parameter_bytes == 0) return CUDA_SUCCESS;
+  if (source == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::memcpy(params, source, entry.parameter_bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult launch(CUfunction f, const LaunchShape& shape, CUstream handle, void** kernel_params, void** extra) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  Kernel* kernel = nullptr;
+  const int device = stream->context->device;
+  {
+    Registry& r = registry();
+    const std::lock_guard<std::mutex> registry_lock(r.mutex);
+    if (r.functions.contains(f)) {
+      const auto* function = reinterpret_cast<const Function*>(f);
+      if (function->context_id != stream->context->id) return CUDA_ERROR_INVALID_HANDLE;
+      kernel = function->kernel;
+    } else if (r.kernels.contains(f)) {  // a context-less kernel takes the stream's context
+      kernel = reinterpret_cast<Kernel*>(f);
+    } else {
+      return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (const CUresult bad = check_shape(*kernel, device, shape); bad != CUDA_SUCCESS) return bad;
+  }
+  auto body = std::make_unique<Launch>();
+  body->entry = kernel->entry;
+  body->grid = shape.grid[0];
+  body->block = shape.block[0];
+  body->shared_bytes = shape.shared_bytes;
+  if (const CUresult r = gather_params(*body->entry, kernel_params, extra, body->params); r != CUDA_SUCCESS) return r;
+  if (skip_kernel(body->entry->name)) return CUDA_SUCCESS;
+  const CUresult result = enqueue_work(stream, {Launch::run, Launch::destroy, body.get(), body->entry->name});
+  if (result == CUDA_SUCCESS) body.release();
+  return result;
+}
+
+CUresult load_module(CUmodule* module, const void* image) {
+  int device = 0;
+  uint64_t context_id = 0;
+  {
+    const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+    std::shared_ptr<Context> context;
+    if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+    if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
+    device = context->device;
+    context_id = context->id;
+  }
+  if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Library* library = nullptr;
+  const CUresult result = load(image, context_id, device, &library);
+  if (result == CUDA_SUCCESS) *module = reinterpret_cast<CUmodule>(library);
+  return result;
+}
+
+// The kernel behind a CUfunction or a CUkernel cast to one, and the device it stands for. Registry::mutex is held.
+Kernel* kernel_behind(const void* handle, int* device) {
+  Registry& r = registry();
+  if (r.functions.contains(handle)) {
+    const auto* function = static_cast<const Function*>(handle);
+    *device = function->device;
+    return function->kernel;
+  }
+  if (r.kernels.contains(handle)) {
+    *device = 0;
+    return const_cast<Kernel*>(static_cast<const Kernel*>(handle));
+  }
+  return nullptr;
+}
+
+bool valid_device(CUdevice device) {
+  return device >= 0 && device < start_settings().devices;
+}
+
+}  // namespace
+
+namespace driver {
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, void**, unsigned int, CUlibraryOption*,
+                           void**, unsigned int) {
+  {
+    const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+    if (!Engine::get().initialised) return CUDA_ERROR_NOT_INITIALIZED;
+    if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
+  }
+  if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Library* loaded = nullptr;
+  const CUresult result = load(code, 0, 0, &loaded);
+  if (result == CUDA_SUCCESS) *library = reinterpret_cast<CUlibrary>(loaded);
+  return result;
+}
+
+CUresult cuLibraryUnload(CUlibrary library) {
+  return unload(library);
+}
+
+CUresult cuLibraryGetKernel(CUkernel* p_kernel, CUlibrary library, const char* name) {
+  if (p_kernel == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  const auto found = r.libraries.find(library);
+  if (found == r.libraries.end()) return CUDA_ERROR_INVALID_HANDLE;
+  Kernel* kernel = nullptr;
+  const CUresult result = kernel_of(*found->second, name, &kernel);
+  if (result == CUDA_SUCCESS) *p_kernel = reinterpret_cast<CUkernel>(kernel);
+  return result;
+}
+
+CUresult cuLibraryGetModule(CUmodule* p_mod, CUlibrary library) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  if (p_mod == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!r.libraries.contains(library)) return CUDA_ERROR_INVALID_HANDLE;
+  *p_mod = reinterpret_cast<CUmodule>(library);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetFunction(CUfunction* p_func, CUkernel kernel) {
+  const std::lock_guard<std::mutex> engine_lock(Engine::get().mutex);
+  std::shared_ptr<Context> context;
+  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  if (p_func == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  if (!r.kernels.contains(kernel)) return CUDA_ERROR_INVALID_HANDLE;
+  auto* held = reinterpret_cast<Kernel*>(kernel);
+  for (const auto& [handle, library] : r.libraries) {
+    for (const auto& owned : library->kernels) {
+      if (owned.get() == held) {
+        *p_func = reinterpret_cast<CUfunction>(function_of(*library, held, context->id, context->device));
+        return CUDA_SUCCESS;
+      }
+    }
+  }
+  return CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuKernelGetName(const char** name, CUkernel h_func) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!r.kernels.contains(h_func)) return CUDA_ERROR_INVALID_HANDLE;
+  *name = reinterpret_cast<const Kernel*>(h_func)->entry->name;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
+  if (!valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  if (!r.kernels.contains(kernel)) return CUDA_ERROR_INVALID_HANDLE;
+  return get_attribute(*reinterpret_cast<const Kernel*>(kernel), dev, attrib, value);
+}
+
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
+  if (!valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  if (!r.kernels.contains(kernel)) return CUDA_ERROR_INVALID_HANDLE;
+  return set_attribute(*reinterpret_cast<Kernel*>(kernel), dev, attrib, val);
+}
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  return load_module(module, image);
+}
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int, CUjit_option*, void**) {
+  return load_module(module, image);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fat_cubin) {
+  return load_module(module, fat_cubin);
+}
+
+CUresult cuModuleUnload(CUmodule hmod) {
+  return unload(hmod);
+}
+
+CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
+  const std::lock_guard<std::mutex> engine_lock(Engine::get().mutex);
+  std::shared_ptr<Context> context;
+  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  if (hfunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  const auto found = r.libraries.find(hmod);
+  if (found == r.libraries.end()) return CUDA_ERROR_INVALID_HANDLE;
+  Library& library = *found->second;
+  if (library.context_id != 0 && library.context_id != context->id) return CUDA_ERROR_INVALID_HANDLE;
+  Kernel* kernel = nullptr;
+  if (const CUresult bad = kernel_of(library, name, &kernel); bad != CUDA_SUCCESS) return bad;
+  *hfunc = reinterpret_cast<CUfunction>(function_of(library, kernel, context->id, context->device));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+  if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *mode = CU_MODULE_LAZY_LOADING;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attrib, CUfunction hfunc) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  int device = 0;
+  const Kernel* kernel = kernel_behind(hfunc, &device);
+  return kernel == nullptr ? CUDA_ERROR_INVALID_HANDLE : get_attribute(*kernel, device, attrib, value);
+}
+
+CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  int device = 0;
+  Kernel* kernel = kernel_behind(hfunc, &device);
+  return kernel == nullptr ? CUDA_ERROR_INVALID_HANDLE : set_attribute(*kernel, device, attrib, value);
+}
+
+CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  int device = 0;
+  return kernel_behind(hfunc, &device) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  int device = 0;
+  const Kernel* kernel = kernel_behind(hfunc, &device);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *name = kernel->entry->name;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncLoad(CUfunction function) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  return r.functions.contains(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
+  if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *state = CU_FUNCTION_LOADING_STATE_LOADED;
+  return driver::cuFuncLoad(function);
+}
+
+// One block a multiprocessor, whatever its size: the executor runs blocks one after another.
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* num_blocks, CUfunction func, int block_size, size_t) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  int device = 0;
+  const Kernel* kernel = kernel_behind(func, &device);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (num_blocks == nullptr || block_size <= 0) return CUDA_ERROR_INVALID_VALUE;
+  *num_blocks = static_cast<uint32_t>(block_size) <= kernel->entry->max_threads ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* num_blocks, CUfunction func, int block_size,
+                                                              size_t dynamic_smem_size, unsigned int) {
+  return driver::cuOccupancyMaxActiveBlocksPerMultiprocessor(num_blocks, func, block_size, dynamic_smem_size);
+}
+
+CUresult cuLaunchKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y, unsigned int grid_dim_z,
+                        unsigned int block_dim_x, unsigned int block_dim_y, unsigned int block_dim_z,
+                        unsigned int shared_mem_bytes, CUstream stream, void** kernel_params, void** extra) {
+  return launch(f, {{grid_dim_x, grid_dim_y, grid_dim_z}, {block_dim_x, block_dim_y, block_dim_z}, shared_mem_bytes},
+                stream, kernel_params, extra);
+}
+
+// Launch attributes ask for what this device does not have (clusters, cooperative launch, programmatic dependence);
+// those that only advise are accepted.
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernel_params, void** extra) {
+  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttributeID id = config->attrs[i].id;
+    if (id != CU_LAUNCH_ATTRIBUTE_IGNORE && id != CU_LAUNCH_ATTRIBUTE_PRIORITY &&
+        id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+  }
+  return launch(f,
+                {{config->gridDimX, config->gridDimY, config->gridDimZ},
+                 {config->blockDimX, config->blockDimY, config->blockDimZ},
+                 config->sharedMemBytes},
+                config->hStream, kernel_params, extra);
+}
+
+}  // namespace driver
+}  // namespace hostcuda

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// The HOSTCUDA_* settings of the driver: read once from the environment, some of them changed later by
+// hostcuda_configure. Every function may be called from any thread.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace hostcuda {
+
+// Fixed at the first use of any setting.
+struct StartSettings {
+  int devices;             // HOSTCUDA_DEVICES, 1 to kMaxDevices
+  std::string order;       // HOSTCUDA_ORDER, "h100" if unset
+  int capability;          // compute capability times ten that follows from `order`
+  size_t device_bytes;     // HOSTCUDA_MEMORY
+  bool sticky;             // HOSTCUDA_STICKY=1: a broken device rule poisons the context instead of ending the process
+  std::string trace_file;  // HOSTCUDA_TRACE, empty: none
+};
+
+inline constexpr int kMaxDevices = 16;
+
+const StartSettings& start_settings();
+
+// Counts a call of `name` against HOSTCUDA_FAIL; CUDA_SUCCESS: the call goes ahead.
+CUresult planned_failure(const char* name);
+
+// Stream index of HOSTCUDA_STARVE, -1: none.
+int starved_stream();
+
+// Counts one cuStreamWaitEvent against HOSTCUDA_SKIP_WAIT; true: drop it.
+bool skip_this_wait();
+
+// True if launches of `kernel` are to do nothing (HOSTCUDA_SKIP_KERNEL).
+bool skip_kernel(const char* kernel);
+
+// Numbers like 4096, 512M, 16G (powers of 1024); false: malformed or zero.
+bool parse_bytes(const char* text, size_t* bytes);
+
+}  // namespace hostcuda

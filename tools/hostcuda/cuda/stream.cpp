@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT
+// Driver functions on streams and events: cuStream... (but capture), cuEvent..., cuLaunchHostFunc.
+#include "tools/hostcuda/cuda/context.h"
+#include "tools/hostcuda/cuda/settings.h"
+#include "tools/hostcuda/cuda/tsan.h"
+
+namespace hostcuda {
+namespace {
+
+CUresult create(CUstream* out, unsigned flags, int priority) {
+  Engine& engine = Engine::get();
+  const std::lock_guard<std::mutex> lock(engine.mutex);
+  std::shared_ptr<Context> context;
+  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  if (out == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (priority > kLeastPriority) priority = kLeastPriority;
+  if (priority < kGreatestPriority) priority = kGreatestPriority;
+  const std::shared_ptr<Stream> stream = engine.create_stream(context, flags, priority);
+  stream->handle = static_cast<CUstream>(engine.handles.take());
+  engine.streams[stream->handle] = stream;
+  *out = stream->handle;
+  return CUDA_SUCCESS;
+}
+
+CUresult find_event(CUevent handle, std::shared_ptr<Event>* event) {
+  const Engine& engine = Engine::get();
+  if (engine.exiting) return CUDA_ERROR_DEINITIALIZED;
+  if (!engine.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  const auto found = engine.events.find(handle);
+  if (found == engine.events.end()) return CUDA_ERROR_INVALID_HANDLE;
+  *event = found->second;
+  return (*event)->context->sticky.load(std::memory_order_relaxed);
+}
+
+// Work that the stream's own queue does not show but the legacy stream's rules put before it.
+bool others_pending(const Stream& stream) {
+  if (!stream.is_legacy) return false;
+  for (const auto& other : stream.context->streams) {
+    if (other->blocking() && !other->idle()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// Waits for everything in the stream. For the legacy stream that includes what its rules put before its next operation.
+CUresult synchronize(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Stream>& stream) {
+  Engine& engine = Engine::get();
+  const std::shared_ptr<Context> context = stream->context;
+  uint64_t sequence = stream->enqueued;
+  if (stream->is_legacy) sequence = engine.append(stream, std::make_unique<Operation>());
+  engine.wait_stream(lock, stream, sequence);
+  return context->sticky.load(std::memory_order_relaxed);
+}
+
+namespace driver {
+
+CUresult cuStreamCreate(CUstream* stream_out, unsigned int flags) {
+  return create(stream_out, flags, 0);
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* stream_out, unsigned int flags, int priority) {
+  return create(stream_out, flags, priority);
+}
+
+// Work in the stream goes on; its resources go when that is done.
+CUresult cuStreamDestroy_v2(CUstream handle) {
+  Engine& engine = Engine::get();
+  const std::lock_guard<std::mutex> lock(engine.mutex);
+  if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
+    return CUDA_ERROR_INVALID_HANDLE;
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); stream == nullptr) return r;
+  if (stream->capture != nullptr) stream->capture->invalidated = true;
+  engine.streams.erase(handle);
+  engine.handles.give(handle);
+  std::erase(stream->context->streams, stream);
+  stream->destroyed = true;
+  stream->wake.notify_one();
+  engine.pump();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamSynchronize(CUstream handle) {
+  Engine& engine = Engine::get();
+  std::unique_lock<std::mutex> lock(engine.mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = refuse_in_capture(stream); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
+  return synchronize(lock, stream);
+}
+
+CUresult cuStreamQuery(CUstream handle) {
+  Engine& engine = Engine::get();
+  const std::lock_guard<std::mutex> lock(engine.mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = refuse_in_capture(stream); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
+  engine.pump();
+  if (!stream->idle() || others_pending(*stream)) return CUDA_ERROR_NOT_READY;
+  tsan::acquire(&stream->tag);
+  if (stream->is_legacy) {
+    for (const auto& other : stream->context->streams) tsan::acquire(&other->tag);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamWaitEvent(CUstream handle, CUevent h_event, unsigned int flags) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  std::shared_ptr<Event> event;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = find_event(h_event, &event); r != CUDA_SUCCESS) return r;
+  if (flags == CU_EVENT_WAIT_EXTERNAL && stream->capture != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (flags != CU_EVENT_WAIT_DEFAULT && flags != CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+  if (skip_this_wait()) return CUDA_SUCCESS;
+  return wait_for_event(stream, event);
+}
+
+CUresult cuStreamGetCtx(CUstream handle, CUcontext* pctx) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pctx = stream->context->handle;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *device = stream->context->device;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetId(CUstream handle, unsigned long long* stream_id) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (stream_id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *stream_id = stream->id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetPriority(CUstream handle, int* priority) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *priority = stream->priority;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *flags = stream->flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchHostFunc(CUstream handle, CUhostFn fn, void* user_data) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return enqueue_work(stream, {fn, nullptr, user_data, "host function"});
+}
+
+CUresult cuEventCreate(CUevent* ph_event, unsigned int flags) {
+  Engine& engine = Engine::get();
+  const std::lock_guard<std::mutex> lock(engine.mutex);
+  std::shared_ptr<Context> context;
+  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  constexpr unsigned kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  if (ph_event == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & CU_EVENT_INTERPROCESS) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  auto event = std::make_shared<Event>();
+  event->handle = static_cast<CUevent>(engine.handles.take());
+  event->context = context;
+  event->flags = flags;
+  engine.events[event->handle] = event;
+  *ph_event = event->handle;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent h_event) {
+  Engine& engine = Engine::get();
+  std::shared_ptr<Event> event;  // goes after the lock: it may hold the last of a capture
+  const std::lock_guard<std::mutex> lock(engine.mutex);
+  if (const CUresult r = find_event(h_event, &event); event == nullptr) return r;
+  engine.events.erase(h_event);
+  engine.handles.give(h_event);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent h_event, CUstream handle) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  std::shared_ptr<Event> event;
+  if (const CUresult r = find_event(h_event, &event); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  return record_event(event, stream);
+}
+
+CUresult cuEventRecordWithFlags(CUevent h_event, CUstream handle, unsigned int flags) {
+  if (flags == CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_NOT_SUPPORTED;
+  if (flags != CU_EVENT_RECORD_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
+  return driver::cuEventRecord(h_event, handle);
+}
+
+CUresult cuEventSynchronize(CUevent h_event) {
+  Engine& engine = Engine::get();
+  std::unique_lock<std::mutex> lock(engine.mutex);
+  std::shared_ptr<Event> event;
+  if (const CUresult r = find_event(h_event, &event); r != CUDA_SUCCESS) return r;
+  if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
+  if (event->last == nullptr) return CUDA_SUCCESS;
+  const std::shared_ptr<EventRecord> record = event->last;
+  engine.wait_event(lock, record);
+  return event->context->sticky.load(std::memory_order_relaxed);
+}
+
+CUresult cuEventQuery(CUevent h_event) {
+  Engine& engine = Engine::get();
+  const std::lock_guard<std::mutex> lock(engine.mutex);
+  std::shared_ptr<Event> event;
+  if (const CUresult r = find_event(h_event, &event); r != CUDA_SUCCESS) return r;
+  if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
+  if (event->last == nullptr) return CUDA_SUCCESS;
+  engine.pump();
+  if (!event->last->done) return CUDA_ERROR_NOT_READY;
+  tsan::acquire(&event->last->tag);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime_v2(float* p_milliseconds, CUevent h_start, CUevent h_end) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Event> start;
+  std::shared_ptr<Event> end;
+  if (const CUresult r = find_event(h_start, &start); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = find_event(h_end, &end); r != CUDA_SUCCESS) return r;
+  if (p_milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (start->capture != nullptr || end->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  if (start->context != end->context || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 ||
+      start->last == nullptr || end->last == nullptr) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (!start->last->done || !end->last->done) return CUDA_ERROR_NOT_READY;
+  *p_milliseconds = std::chrono::duration<float, std::milli>(end->last->when - start->last->when).count();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime(float* p_milliseconds, CUevent h_start, CUevent h_end) {
+  return driver::cuEventElapsedTime_v2(p_milliseconds, h_start, h_end);
+}
+
+}  // namespace driver
+}  // namespace hostcuda
