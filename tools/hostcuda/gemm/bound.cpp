@@ -6,19 +6,17 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/entry_bound.h"
+
 namespace hostcuda::gemm {
 namespace {
 
-constexpr double kEps = 0x1p-23;
-constexpr double kEpsHalf = 0x1p-10;
-constexpr int64_t kMedianRows = 64;
+constexpr double kEpsHalf = 0x1p-10;  // eps_acc of FP16 accumulation
 
-double c_max(const Order& order, Type type, int64_t k) {
-  const bool tensor_core = order.rule == Rule::kTensorCore && type != Type::kFp32;
-  const double products = tensor_core ? order.step.products : 4;
-  const double guard = tensor_core ? std::ldexp(1.0, order.step.guard_bits) : 1.0;
-  const double length = static_cast<double>(k);
-  return length * ((products + 1) / guard + 1) / products + length / 64 + 16;
+double c_max_of(const Order& order, Type type, int64_t k) {
+  if (type == Type::kFp32) return sdcguard::entry_c_max(k, 1, 64);
+  const StepModel step = order.rule == Rule::kTensorCore ? order.step : StepModel{16, 2};
+  return sdcguard::entry_c_max(k, static_cast<uint32_t>(step.products), static_cast<uint32_t>(step.guard_bits));
 }
 
 double median_of(std::vector<double> values) {
@@ -55,22 +53,22 @@ std::vector<double> entry_bounds(const Order& order, const Product& product, int
       for (int64_t l = 0; l < product.k; ++l) add(i, l, y[static_cast<size_t>(l)]);
     }
   }
-  const double eps_acc = product.compute == Compute::kFp16 ? kEpsHalf : kEps;
-  const double ceiling = c_max(order, product.a.type, product.k) * eps_acc;
-  std::vector<double> w(m);
+  const double eps_acc = product.compute == Compute::kFp16 ? kEpsHalf : sdcguard::kEpsFp32;
+  const double c_max = c_max_of(order, product.a.type, product.k);
+  std::vector<double> weights(m);
   std::vector<double> ratios;
   for (size_t i = 0; i < m; ++i) {
-    w[i] = kEps * std::sqrt(gamma[i] * gamma[i] + squares[i]);
-    const double d = std::fabs(gamma[i] - static_cast<double>(clean[i]));
-    if (std::isfinite(d) && std::isfinite(w[i]) && w[i] > 0) ratios.push_back(d / w[i]);
+    weights[i] = sdcguard::entry_weight(gamma[i], std::sqrt(squares[i]), eps_acc);
+    const double ratio = std::fabs(gamma[i] - static_cast<double>(clean[i])) / weights[i];
+    if (std::isfinite(ratio)) ratios.push_back(ratio);
   }
-  const bool has_median = product.m >= kMedianRows && !ratios.empty();
-  const double factor =
-      has_median ? 32 * std::max(0.25, 1.4826 * median_of(std::move(ratios))) : std::numeric_limits<double>::infinity();
+  const bool has_median = static_cast<int64_t>(ratios.size()) >= sdcguard::kEntryMedianMin;
+  const double scale =
+      has_median ? sdcguard::entry_scale(median_of(std::move(ratios))) : std::numeric_limits<double>::infinity();
   std::vector<double> tau(m);
   for (size_t i = 0; i < m; ++i) {
-    const double most = ceiling * magnitudes[i];
-    tau[i] = has_median ? std::min(factor * w[i], most) : most;
+    const double cap = sdcguard::entry_cap(magnitudes[i], c_max, eps_acc, 0.0);
+    tau[i] = has_median ? sdcguard::entry_tau(scale, weights[i], cap) : cap;
   }
   return tau;
 }

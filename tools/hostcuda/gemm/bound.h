@@ -2,13 +2,10 @@
 // The entry bound of DESIGN section 4 ("Entry test on a recomputed row") on a clean line, for the injection log: a
 // reader tells faults that the guard must find from those below any verifiable difference.
 //
-// A line is a column of D (a row of the row-major product P). For entry i of column j, sums over l, eps = 2^-23:
-//   gamma  = sum a b                w = eps sqrt(gamma^2 + sum a^2 b^2)          d = |gamma - P|
-//   tau    = min(32 max(1/4, 1.4826 median_i(d / w)) w, (c_max eps_acc + eps_in) sum |a||b|)
-//   c_max  = k ((N + 1) / 2^g + 1) / N + k / 64 + 16
-// N, g: those of the order's tensor cores; N = 4, g = 0 (worst case) for orders that have none and for FP32. eps_acc =
-// eps (eps_16 = 2^-10 with Compute::kFp16), eps_in = 0 for BF16, FP16 and FP32 inputs. With fewer than 64 rows a median
-// includes the fault and the second term alone is the bound.
+// A line is a column of D (a row of the row-major product P). Constants and formulas: kernels/entry_bound.h, read by
+// the guard's kernels too; here gamma and the sums over the inner dimension are FP64. c_max is that of the order's
+// tensor cores; orders that have none take the H100's, which the host device says it is; FP32 products take FMA units.
+// With fewer than 64 usable ratios the cap alone is the bound: never less than what the guard uses.
 #pragma once
 
 #include <cstdint>

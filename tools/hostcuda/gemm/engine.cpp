@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "engine.h"
 #include "fast.h"
 #include "faults.h"
 #include "gemm.h"
@@ -199,15 +200,19 @@ bool valid(const Product& product) {
          valid_operand(product.b, product.k, product.n, product.batch);
 }
 
-void compute_product(const Settings& set, const Product& product) {
+std::atomic<uint64_t> product_counters[kMaxDevices];
+
+}  // namespace
+
+void compute_product(const Order& order, int most_threads, const Product& product) {
   const Extent extent{product.m, product.n, product.k};
   const double work = static_cast<double>(product.m) * static_cast<double>(product.n) *
                       static_cast<double>(std::max<int64_t>(product.k, 1));
   const bool threaded = work * static_cast<double>(product.batch) >= static_cast<double>(kThreadedWork);
-  const int threads = threaded ? set.threads : 1;
+  const int threads = threaded ? most_threads : 1;
   const bool by_entry = product.batch >= threads && threads > 1;
   const auto run_entry = [&](int64_t entry, int entry_threads) {
-    one_entry(set.order, product.compute, view_of(product.a, entry), view_of(product.b, entry),
+    one_entry(order, product.compute, view_of(product.a, entry), view_of(product.b, entry),
               OutView{product.out + entry * product.out_stride, 1, product.out_ld}, extent, entry_threads);
   };
   if (by_entry) {
@@ -217,9 +222,6 @@ void compute_product(const Settings& set, const Product& product) {
   }
 }
 
-std::atomic<uint64_t> product_counters[kMaxDevices];
-
-}  // namespace
 }  // namespace hostcuda::gemm
 
 using hostcuda::gemm::Compute;
@@ -250,7 +252,7 @@ Status hostcuda_gemm_run(const Product* product, Outcome* outcome) {
   const Status supported = hostcuda_gemm_supports(product->a.type, product->b.type, product->compute);
   if (supported != Status::kOk) return supported;
   if (product->m == 0 || product->n == 0 || product->batch == 0) return Status::kOk;
-  hostcuda::gemm::compute_product(set, *product);
+  hostcuda::gemm::compute_product(set.order, set.threads, *product);
   if (set.plan.rules.empty()) return Status::kOk;
   std::vector<Skipped> skipped;
   outcome->injected = hostcuda::gemm::inject_faults(set.plan, set.order, *product, set.log, &skipped);

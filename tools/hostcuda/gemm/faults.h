@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fault plan of the host device: what HOSTCUDA_FAULTS says, read once, and how a product's finished sums are changed by
-// it.
+// clang-format off: the tables below
+// Fault plan of the host device: what HOSTCUDA_FAULTS says, read once, and how it changes the sums of a product.
 //
 // HOSTCUDA_FAULTS is the path of a TOML file, or TOML text itself (no file of that name and a '=' or line end in it):
 //
@@ -22,21 +22,25 @@
 //   entry = 0                       # batch entry; default random
 //   seed = 99                       # of this fault's choices; default: from the plan's seed and the fault's position
 //
-//   kind                what happens to the raw sum, and the keys of that kind beside those above
-//   "output"            bits of the finished sum are flipped: bits, flips
-//   "accumulator"       bits of the live accumulator are flipped after the step that consumes product k_step, and the
-//                       sum goes on from there in the same order: bits, flips, k_step
-//   "stuck"             a bit reads 0 or 1 in every entry with row % 16 == line_row and col % 8 == line_col, in every
-//                       batch entry: bits (one), value, line_row, line_col; not row, col, entry, count
-//   "word"              the sum is replaced: value (a number, or the bits as "0x7f7fffff")
-//   "tile"              wrong values in a rectangle, each off by +-E u, u in [1/2, 1]: rows (16), cols (8), delta,
-//   scale "nan" "inf"         the canonical NaN; an infinity of random sign "skip"              a rectangle of D is not
-//   written, it stays as it was: rows (1), cols (1) "column" "row"      E is added to a whole column (row) of D: delta,
-//   scale, sign; not row (col) "one_per_column"    E is added to one random entry of each column: delta, scale, sign;
-//   not row, col, count "one_per_row"       likewise of each row "all"               E is added to every entry: delta,
-//   scale, sign; not row, col, count "pair"              two entries of one column of D get +E and -E (sign =
-//   "opposite", the default), +E twice
-//                       ("same") or random signs: delta, scale, sign, row2
+//   kind               what happens to the raw sum; then the keys of that kind beside those above
+//   "output"           bits of the finished sum are flipped. bits, flips
+//   "accumulator"      bits of the live accumulator are flipped after the step that consumes product k_step, and the
+//                      sum goes on from there in the same order. bits, flips, k_step
+//   "stuck"            a bit reads 0 or 1 in every entry with row % 16 == line_row and col % 8 == line_col, in every
+//                      batch entry. bits (one), value, line_row, line_col; not row, col, entry, count
+//   "word"             the sum is replaced. value (a number, or the bits as "0x7f7fffff")
+//   "tile"             wrong values in a rectangle, each off by +-E u, u in [1/2, 1].
+//                      rows (16), cols (8), delta, scale
+//   "nan"              the canonical NaN
+//   "inf"              an infinity of random sign
+//   "skip"             a rectangle of D is not written, it stays as it was. rows (1), cols (1)
+//   "column"           E is added to a whole column of D. delta, scale, sign; not row
+//   "row"              E is added to a whole row of D. delta, scale, sign; not col
+//   "one_per_column"   E is added to one random entry of each column. delta, scale, sign; not row, col, count
+//   "one_per_row"      E is added to one random entry of each row. delta, scale, sign; not row, col, count
+//   "all"              E is added to every entry. delta, scale, sign; not row, col, count
+//   "pair"             two entries of one column of D get +E and -E (sign = "opposite", the default), +E twice
+//                      ("same") or random signs. delta, scale, sign, row2
 //
 //   bits   = 26, [3, 26] or "20..30" (default): candidates, 0 = last significand bit, 23 .. 30 exponent, 31 sign
 //   flips  = 1: how many different ones of them are flipped, chosen at random
@@ -47,15 +51,21 @@
 // A key, value or type that is not in this list is an error: one line names the key, its line and what is allowed.
 // Deterministic: a product's faults depend on (seed, device ordinal, product number, the product itself) alone.
 //
-// Injection log, HOSTCUDA_FAULT_LOG = path: one JSON object a line and injected entry, appended in one write when
-// injected:
-//   seq        number of the line in this process, from 0       device, uuid, product, stream
-//   m n k, batch (entry), type_a, type_b, order                  fault (position in the plan), kind, row, col
-//   k_step     product index after whose step the flip came, or null      bits: flipped or stuck bits
-//   clean, faulty            raw product sum, 9 significant digits; null where not finite (the bits hold)
-//   clean_bits, faulty_bits  "0x%08x"; faulty and faulty_bits are null for "skip" (what D held is not known here)
-//   bound      entry bound tau of this entry on the clean line (bound.h); null where it is not finite
-//   above_bound  |faulty - clean| > bound or not finite; null for "skip"     effect: false where the bits are equal
+// Injection log, HOSTCUDA_FAULT_LOG = path: a JSON object and a line for each touched entry, appended in one write when
+// injected. Fields:
+//   seq          number of the line in this process, from 0
+//   device, uuid, product, stream, m, n, k, type_a, type_b, order      the product
+//   batch        batch entry
+//   fault, kind  position in the plan, from 0, and its kind
+//   row, col     of D, column-major as cuBLAS sees it
+//   k_step       product index after whose step the accumulator was changed, or null
+//   bits         list of the bits that were flipped or stuck; [] where a whole value was set
+//   clean, faulty            raw product sums, 9 significant digits; null where not finite (the bits hold)
+//   clean_bits, faulty_bits  "0x%08x"; clean is the value before any fault; faulty: null for "skip" (D's old value)
+//   bound        entry bound tau of this entry on the clean line (bound.h); null where it is not finite
+//   above_bound  |faulty - clean| > bound, or one of them not finite; null for "skip"
+//   effect       false where faulty and clean have the same bits; null for "skip"
+// clang-format on
 #pragma once
 
 #include <cstdint>
@@ -137,9 +147,8 @@ class FaultLog {
   virtual void write(const std::string& line) = 0;
 };
 
-// Changes product.out (finished, raw sums) as the plan says; every changed entry goes to the log (null: none) with
-// sequence numbers from *sequence on. Rectangles not to be written are appended to *skipped. Returns the entries
-// touched.
+// Changes product.out (finished, raw sums) as the plan says; every touched entry goes to the log (null: none).
+// Rectangles not to be written are appended to *skipped. Returns the entries touched.
 uint64_t inject_faults(const FaultPlan& plan, const Order& order, const Product& product, FaultLog* log,
                        std::vector<Skipped>* skipped);
 

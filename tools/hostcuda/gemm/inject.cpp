@@ -388,7 +388,7 @@ class Injection {
                        ",\"clean\":" + number_text(clean) + ",\"clean_bits\":" + bits_text(clean_bits);
     if (faulty == nullptr) {
       line += ",\"faulty\":null,\"faulty_bits\":null,\"bound\":" + number_text(tau) +
-              ",\"above_bound\":null,\"effect\":true}\n";
+              ",\"above_bound\":null,\"effect\":null}\n";
     } else {
       const float value = std::bit_cast<float>(*faulty);
       const double difference = std::fabs(static_cast<double>(value) - static_cast<double>(clean));

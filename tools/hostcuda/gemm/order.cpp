@@ -21,7 +21,7 @@ struct NamedOrder {
   StepModel step;
   bool has_bf16;
 };
-// N and g of each device: ../../../tests/hostcuda/golden/README.md.
+// N and g of each device: tests/hostcuda/golden/README.md.
 constexpr NamedOrder kOrders[] = {
     {"h100", Rule::kTensorCore, {16, 2}, true},      {"a100", Rule::kTensorCore, {8, 1}, true},
     {"ada", Rule::kTensorCore, {8, 1}, true},        {"v100", Rule::kTensorCore, {4, 0}, false},
