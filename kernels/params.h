@@ -38,6 +38,8 @@ inline constexpr uint32_t kAuditLines = 4;         // random lines recomputed wh
 inline constexpr uint32_t kHistoryDepth = 64;
 inline constexpr uint32_t kSpareLines = 4;          // overflow lines that a repair block recomputes at once
 inline constexpr uint32_t kMaxFaultRecords = 1024;  // fault records of one call; entries beyond are counted only
+inline constexpr uint32_t kFoldTile = 32;           // rows of B that a fold block takes at once
+inline constexpr uint32_t kPrefixStep = 16;         // steps of the running energies along k
 inline constexpr uint32_t kPeakBins = 128;  // of the histogram of |z|, four an octave from 2^-4 (MATH.md "sigma")
 
 // What the caller asked for: D = activation(alpha P + beta C + bias), cast to D's type.
@@ -87,12 +89,14 @@ struct Verdict {
   uint32_t product_blocks;    // blocks that finished, to find the last one
   uint32_t repair_blocks;
   uint32_t finish_blocks;
-  uint32_t outcome;  // Outcome, by repair's last block
-  float sigma;       // largest sigma of the batch, as used
-  float sigma_cap;   // cap in force
-  float threshold;   // look_scale
-  float worst;       // largest |r| / (sigma s); kBlockSums: |r| / bound. Inf: non-finite
-  uint64_t reserved[2];
+  uint32_t outcome;      // Outcome, by repair's last block
+  float sigma;           // largest sigma of the batch, as used
+  float sigma_cap;       // cap in force
+  float threshold;       // look_scale
+  float worst;           // largest |r| / (sigma s); kBlockSums: |r| / bound. Inf: non-finite
+  float sigma_measured;  // largest sigma of the batch before the cap
+  float reserved0;
+  uint64_t reserved;
 };
 static_assert(sizeof(Verdict) == 112 && alignof(Verdict) == 8);
 inline constexpr uint32_t kVerdictLook = 1;        // at least one listed line
@@ -159,8 +163,7 @@ struct ProbeParams {
   uint64_t tile_energy;     // double [fold tiles][classes]: sum of B^2 of the tile a class
   uint64_t fold_sums;       // float [fold_batch][n2][vectors]: class sums, vector draw * c + class
   uint64_t fold_mean;       // float [fold_batch][n2]
-  uint64_t fold_deviation;  // float [fold_batch][n2]: sqrt(sum_j (B_kj - mean_k)^2 times the prefix weight)
-  uint64_t class_energy;    // double [fold_batch][classes + 1]: ||B_b||_F^2 a class, then the total
+  uint64_t fold_deviation;  // float [fold_batch][n2]: sqrt(sum_j (B_kj - mean_k)^2 times the prefix weight of k)
   uint64_t signs;           // uint32_t [kDraws][ceil(n3 / 32)]: bit j set: column j counts minus
   uint64_t column_marks;    // uint32_t [fold_batch][ceil(n3 / 32)]: bit j set: column j of B is set aside
   uint64_t marked_columns;  // uint32_t [fold_batch][1 + kMaxMarkedColumns]: count and columns
@@ -172,7 +175,7 @@ struct ProbeParams {
   uint64_t peak_sums;    // uint64_t [batch][kPeakBins]: |z| in units of 2^-8
   uint64_t sigmas;       // float [batch]
   uint64_t listed;       // uint32_t [lines]: listed lines (batch * n1 + row)
-  uint64_t recomputed;   // float [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sum A^2 B^2, sum |A||B|
+  uint64_t recomputed;   // float [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sqrt(sum A^2 B^2), sum |A||B|
   LaneView lane;         // (shim)
   CallIdentity identity;  // (shim)
 };

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+// stage probe, operand pass: one read of A, gives for each row its dots with the class-sum vectors and the running
+// energies of its noise scale; runs on the side stream, after the fold. MATH.md "dots", "noise scale".
+//
+// One block takes 32 rows and walks over k in chunks staged in shared memory. Its eight warps share the vectors and the
+// k of a chunk: `groups` groups of 16 vectors times `splits` parts of the chunk. A thread owns 4 rows x 4 vectors; sums
+// of at most 32 terms are added to an error-free pair (hi, lo), so the dots carry hardly more error than one rounding.
+
+#include <cstddef>
+
+#include "kernels/element.h"
+#include "kernels/params.h"
+#include "kernels/simt.h"
+
+namespace sdcguard {
+
+namespace operand {
+
+inline constexpr uint32_t kThreads = 256;
+inline constexpr uint32_t kRows = 32;
+inline constexpr uint32_t kPitch = kRows + 1;
+inline constexpr uint32_t kMaxChunk = 128;
+inline constexpr uint32_t kGroup = 16;           // vectors in a group: 4 a thread, 4 threads
+inline constexpr uint32_t kVectorFloats = 4096;  // of the chunk of class-sum vectors: chunk * groups * 16
+inline constexpr uint32_t kSteps = kMaxChunk / kPrefixStep;
+
+// FP32 sums of squares are safe where the largest magnitude lies in here: no overflow, and what underflows is below
+// 2^-46 of the sum.
+inline constexpr float kSquareLow = 0x1p-40f;
+inline constexpr float kSquareHigh = 0x1p60f;
+
+}  // namespace operand
+
+SDCGUARD_KERNEL(sdcguard_operand, ProbeParams, 256) {
+  using namespace operand;
+  SDCGUARD_SHARED(float, kMaxChunk* kPitch, rows);      // [k][row]
+  SDCGUARD_SHARED(Float4, kVectorFloats / 4, vectors);  // [k][vector / 4]
+  SDCGUARD_SHARED(float, kMaxChunk, mean);
+  SDCGUARD_SHARED(float, kMaxChunk, deviation);
+  SDCGUARD_SHARED(float, 2 * kSteps * kRows, step_sums);  // [parity][step][row]
+  SDCGUARD_SHARED(double, kSteps* kRows, energies);       // [step][row]
+  SDCGUARD_SHARED(uint32_t, kRows, bad_rows);
+  const uint32_t t = thread_index();
+  const uint32_t row_blocks = static_cast<uint32_t>((p.n1 + kRows - 1) / kRows);
+  const uint32_t all_groups = p.vectors / kGroup;
+  const uint32_t groups = all_groups >= 5 ? 8 : all_groups >= 3 ? 4 : all_groups;
+  const uint32_t splits = 8 / groups;
+  const uint32_t chunk = groups == 8 ? 32 : groups == 4 ? 64 : 128;
+  const uint32_t part = chunk / splits;          // k of one warp in a chunk: 16 or 32
+  const uint32_t quads = groups * (kGroup / 4);  // Float4 in a staged row of vectors
+  const uint32_t my_group = warp() % groups;
+  const uint32_t my_split = warp() / groups;
+  const uint32_t row4 = lane() / 4 * 4;
+  const uint32_t quad = my_group * 4 + lane() % 4;
+  const bool along_k = p.a.col_stride == 1;
+  const double prefix_steps = static_cast<double>((p.n2 + kPrefixStep - 1) / kPrefixStep);
+
+  for (int64_t work = block_index(); work < int64_t{row_blocks} * p.batch; work += grid_blocks()) {
+    const int64_t entry = work / row_blocks;
+    const int64_t first_row = (work - entry * row_blocks) * kRows;
+    const int64_t fold_entry = p.fold_batch == 1 ? 0 : entry;
+    for (uint32_t first_group = 0; first_group < all_groups; first_group += groups) {
+      const bool scales = first_group == 0;  // the pass that also forms the energies
+      float hi[16];
+      float lo[16];
+      SDCGUARD_UNROLL
+      for (uint32_t i = 0; i < 16; ++i) hi[i] = lo[i] = 0.0f;
+      double energy = 0.0;       // of row t % 32, step t / 32 of each chunk
+      double running = 0.0;      // P_t of row t, t < 32
+      double mean_energy = 0.0;  // sum of P_t^2
+      if (scales && t < kRows) bad_rows[t] = 0;
+      uint32_t parity = 0;
+      for (int64_t first_k = 0; first_k < p.n2; first_k += chunk) {
+        sync_threads();
+        if (along_k) {
+          for (uint32_t item = t; item < kRows * (chunk / 4); item += kThreads) {
+            // Eight quads of k by four rows in a warp: runs of 64 bytes or more, no bank conflict in the stores.
+            const uint32_t r = item / 8 % kRows;
+            const uint32_t k4 = (item % 8 + item / (8 * kRows) * 8) * 4;
+            const int64_t row = first_row + r;
+            const uint32_t count = row < p.n1 ? four_or_less(first_k + k4, p.n2) : 0u;
+            Float4 v{0, 0, 0, 0};
+            if (count != 0) v = load_four(p.a.address, element_index(p.a, entry, row, first_k + k4), count, p.a.type);
+            SDCGUARD_UNROLL
+            for (uint32_t i = 0; i < 4; ++i) {
+              float x = component(v, i);
+              if (!is_finite(x)) {
+                x = 0.0f;
+                atomic_or(bad_rows[r], 1u);
+              }
+              rows[(k4 + i) * kPitch + r] = x;
+            }
+          }
+        } else {
+          for (uint32_t item = t; item < (kRows / 4) * chunk; item += kThreads) {
+            const uint32_t k = item / (kRows / 4);
+            const uint32_t r4 = item % (kRows / 4) * 4;
+            const uint32_t count = first_k + k < p.n2 ? four_or_less(first_row + r4, p.n1) : 0u;
+            Float4 v{0, 0, 0, 0};
+            if (count != 0)
+              v = load_four(p.a.address, element_index(p.a, entry, first_row + r4, first_k + k), count, p.a.type);
+            SDCGUARD_UNROLL
+            for (uint32_t i = 0; i < 4; ++i) {
+              float x = component(v, i);
+              if (!is_finite(x)) {
+                x = 0.0f;
+                atomic_or(bad_rows[r4 + i], 1u);
+              }
+              rows[k * kPitch + r4 + i] = x;
+            }
+          }
+        }
+        for (uint32_t item = t; item < chunk * quads; item += kThreads) {
+          const uint32_t k = item / quads;
+          const uint32_t q = item % quads;
+          Float4 v{0, 0, 0, 0};
+          if (first_k + k < p.n2 && first_group * kGroup + q * 4 < p.vectors) {
+            v = load_float4(p.fold_sums + static_cast<uint64_t>((fold_entry * p.n2 + first_k + k) * p.vectors) * 4,
+                            first_group * (kGroup / 4) + q);
+          }
+          vectors[item] = v;
+        }
+        if (scales && t < chunk) {
+          const bool inside = first_k + t < p.n2;
+          mean[t] = inside ? load<float>(p.fold_mean, fold_entry * p.n2 + first_k + t) : 0.0f;
+          deviation[t] = inside ? load<float>(p.fold_deviation, fold_entry * p.n2 + first_k + t) : 0.0f;
+        }
+        sync_threads();
+
+        if (scales) {
+          const uint32_t r = t % kRows;
+          const uint32_t s = t / kRows;
+          if (s < chunk / kPrefixStep) {
+            float along = 0.0f;
+            float squares = 0.0f;
+            float peak = 0.0f;
+            for (uint32_t i = 0; i < kPrefixStep; ++i) {
+              const uint32_t k = s * kPrefixStep + i;
+              const float a = rows[k * kPitch + r];
+              along = fma(a, mean[k], along);
+              const float e = a * deviation[k];
+              squares = fma(e, e, squares);
+              peak = max_of(peak, fabsf(e));
+            }
+            if (peak >= kSquareLow && peak <= kSquareHigh) {
+              energy += static_cast<double>(squares);
+            } else if (peak != 0.0f) {
+              for (uint32_t i = 0; i < kPrefixStep; ++i) {
+                const uint32_t k = s * kPrefixStep + i;
+                const double e = static_cast<double>(rows[k * kPitch + r]) * static_cast<double>(deviation[k]);
+                energy = fma(e, e, energy);
+              }
+            }
+            step_sums[(parity * kSteps + s) * kRows + r] = along;
+          }
+          // Prefixes of the chunk before: its step sums were finished before this chunk's barriers.
+          if (t < kRows && first_k != 0) {
+            const uint32_t from = (parity ^ 1u) * kSteps;
+            for (uint32_t i = 0; i < chunk / kPrefixStep; ++i) {
+              running += static_cast<double>(step_sums[(from + i) * kRows + t]);
+              mean_energy = fma(running, running, mean_energy);
+            }
+          }
+        }
+
+        float sums[16];
+        SDCGUARD_UNROLL
+        for (uint32_t i = 0; i < 16; ++i) sums[i] = 0.0f;
+        const uint32_t from_k = my_split * part;
+        SDCGUARD_NO_UNROLL
+        for (uint32_t k = from_k; k < from_k + part; ++k) {
+          const Float4 v = vectors[k * quads + quad];
+          SDCGUARD_UNROLL
+          for (uint32_t i = 0; i < 4; ++i) {
+            const float a = rows[k * kPitch + row4 + i];
+            sums[i * 4] = fma(a, v.x, sums[i * 4]);
+            sums[i * 4 + 1] = fma(a, v.y, sums[i * 4 + 1]);
+            sums[i * 4 + 2] = fma(a, v.z, sums[i * 4 + 2]);
+            sums[i * 4 + 3] = fma(a, v.w, sums[i * 4 + 3]);
+          }
+        }
+        SDCGUARD_UNROLL
+        for (uint32_t i = 0; i < 16; ++i) {
+          // hi + lo grows by sums[i] without error (Knuth's two-sum), but for the rounding of lo.
+          const float next = hi[i] + sums[i];
+          const float taken = next - hi[i];
+          lo[i] += (hi[i] - (next - taken)) + (sums[i] - taken);
+          hi[i] = next;
+        }
+        parity ^= 1u;
+      }
+
+      sync_threads();
+      if (scales) {
+        const uint32_t last_steps =
+            static_cast<uint32_t>(static_cast<int64_t>(prefix_steps) - (p.n2 - 1) / chunk * (chunk / kPrefixStep));
+        if (t < kRows) {
+          for (uint32_t i = 0; i < last_steps; ++i) {
+            running += static_cast<double>(step_sums[((parity ^ 1u) * kSteps + i) * kRows + t]);
+            mean_energy = fma(running, running, mean_energy);
+          }
+        }
+        energies[t / kRows * kRows + t % kRows] = energy;
+      }
+      // The splits of one output meet in shared memory.
+      SDCGUARD_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) {
+        vectors[(warp() * kWarp + lane()) * 4 + i] =
+            Float4{hi[i * 4] + lo[i * 4], hi[i * 4 + 1] + lo[i * 4 + 1], hi[i * 4 + 2] + lo[i * 4 + 2],
+                   hi[i * 4 + 3] + lo[i * 4 + 3]};
+      }
+      sync_threads();
+      const uint32_t width = groups * kGroup;
+      for (uint32_t item = t; item < kRows * width; item += kThreads) {
+        const uint32_t r = item / width;
+        const uint32_t v = item % width;
+        double sum = 0.0;
+        for (uint32_t s = 0; s < splits; ++s) {
+          const uint32_t source_warp = s * groups + v / kGroup;
+          const uint32_t source_lane = r / 4 * 4 + v % kGroup / 4;
+          sum += static_cast<double>(component(vectors[(source_warp * kWarp + source_lane) * 4 + r % 4], v % 4));
+        }
+        if (first_row + r < p.n1 && first_group * kGroup + v < p.vectors) {
+          store<float>(p.line_dots, (entry * p.n1 + first_row + r) * p.vectors + first_group * kGroup + v,
+                       static_cast<float>(sum));
+        }
+      }
+      if (scales && t < kRows && first_row + t < p.n1) {
+        double variance_energy = 0.0;
+        for (uint32_t s = 0; s < kSteps; ++s) variance_energy += energies[s * kRows + t];
+        const double mean_square = mean_energy / prefix_steps;
+        const bool bad = bad_rows[t] != 0;
+        if (bad) atomic_add(p.verdict + offsetof(Verdict, lines_nonfinite), 0, 1u);
+        if (!is_finite(mean_square) || !is_finite(variance_energy)) {
+          atomic_or(p.verdict + offsetof(Verdict, range), 0, 1u);
+        }
+        const int64_t line = entry * p.n1 + first_row + t;
+        store<double>(p.line_noise, line * 2, bad ? -1.0 : mean_square);
+        store<double>(p.line_noise, line * 2 + 1, variance_energy);
+      }
+    }
+    sync_threads();
+  }
+}
+
+}  // namespace sdcguard

@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: MIT
+// stage probe, product pass: one read of P after the product, gives the residual of each cell, the peak of each line
+// and (its last block) the verdict: noise, threshold, list of lines to recompute. Delivers D on the way where the plan
+// fused the finish. MATH.md "residual", "noise scale", "sigma", "look", "block sums".
+//
+// A warp takes a row. Line plan: a lane reads four columns at a stride of 128, so each of its 128 slots stays in one
+// class (c is a power of two up to 64). Block sums: a lane takes whole classes, one column of each position.
+
+#include <cstddef>
+
+#include "kernels/deliver.h"
+#include "kernels/element.h"
+#include "kernels/exceeds.h"
+#include "kernels/params.h"
+#include "kernels/philox.h"
+#include "kernels/simt.h"
+
+namespace sdcguard {
+
+namespace product {
+
+inline constexpr uint32_t kThreads = 256;
+inline constexpr uint32_t kWarps = kThreads / kWarp;
+inline constexpr uint32_t kSlots = 128;        // columns of a row that a warp reads at once
+inline constexpr uint32_t kSignWords = 2048;   // words of one draw in shared memory: 65,536 columns
+inline constexpr uint32_t kBatchSteps = 4;     // reads summed in one FP32 partial sum
+inline constexpr float kSquareLow = 0x1p-40f;  // as in the operand pass
+inline constexpr float kSquareHigh = 0x1p60f;
+inline constexpr float kInfinity = __builtin_inff();
+inline constexpr float kLargest = 0x1.fffffep+127f;
+inline constexpr double kUnit = 0x1p-24;                    // u
+inline constexpr double kMeanToSigma = 1.2533141373155003;  // sqrt(pi / 2): sigma of a Gaussian over its mean magnitude
+inline constexpr double kClip = 4.0;                        // |z| beyond 4 sigma leaves the mean, twice
+inline constexpr double kSigmaFloor = 0.5;
+inline constexpr double kCapFactor = 3.0;
+inline constexpr float kPeakUnit = 0x1p-8f;
+
+// Bin of |z|: four an octave, the first from 0, the last without end.
+SDCGUARD_DEVICE uint32_t peak_bin(float z) {
+  const uint32_t index = bits_of(z) >> 21;  // exponent and two mantissa bits
+  constexpr uint32_t kFirst = (127u - 4u) << 2;
+  if (index < kFirst) return 0;
+  return index - kFirst < kPeakBins ? index - kFirst : kPeakBins - 1;
+}
+SDCGUARD_DEVICE float bin_start(uint32_t bin) {
+  return bin == 0 ? 0.0f : float_of((bin + ((127u - 4u) << 2)) << 21);
+}
+
+struct Cell {
+  double sum[kDraws];  // signed sums of the class over the row
+  double energy;       // sum of P^2 (as delivered: D^2 + (beta C + bias)^2)
+};
+
+// Sum of squares of a lane's values in one column slot: FP32 where that is safe, else FP64.
+struct SquareSum {
+  float part;
+  float peak;
+};
+
+}  // namespace product
+
+// ---- verdict: the last block ------------------------------------------------------------------------------------
+
+// sigma of one batch entry from its histogram, by one warp. All sums are of integers below 2^53: exact in any order.
+SDCGUARD_DEVICE double clipped_sigma(const ProbeParams& p, int64_t entry) {
+  using namespace product;
+  double counts[kPeakBins / kWarp];
+  double sums[kPeakBins / kWarp];
+  SDCGUARD_UNROLL
+  for (uint32_t i = 0; i < kPeakBins / kWarp; ++i) {
+    const int64_t at = entry * kPeakBins + i * kWarp + lane();
+    counts[i] = static_cast<double>(load<uint32_t>(p.peak_counts, at));
+    sums[i] = static_cast<double>(load<uint64_t>(p.peak_sums, at));
+  }
+  double limit = static_cast<double>(kInfinity);
+  double sigma = 0.0;
+  for (uint32_t round = 0; round < 3; ++round) {
+    double both[2] = {0.0, 0.0};
+    SDCGUARD_UNROLL
+    for (uint32_t i = 0; i < kPeakBins / kWarp; ++i) {
+      if (static_cast<double>(bin_start(i * kWarp + lane())) <= limit) {
+        both[0] += counts[i];
+        both[1] += sums[i];
+      }
+    }
+    warp_sum_n(both);
+    sigma = both[0] > 0.0 ? kMeanToSigma * static_cast<double>(kPeakUnit) * both[1] / both[0] : 0.0;
+    limit = kClip * sigma;
+  }
+  return sigma;
+}
+
+// 0.25 quantile of a history's clean calls, 0 while it is not seeded. By the first 64 threads' warps; `values` is
+// scratch.
+SDCGUARD_DEVICE float history_quantile(uint64_t history, const Shared<float>& values, const Shared<float>& result) {
+  const uint32_t t = thread_index();
+  const bool seeded = history != 0 && load<uint32_t>(history + offsetof(SiteHistory, agreed), 0) >= kAuditLines;
+  if (t == 0) *result = 0.0f;
+  if (t < kHistoryDepth) values[t] = seeded ? load<float>(history + offsetof(SiteHistory, sigma), t) : 0.0f;
+  sync_threads();
+  if (t < kHistoryDepth && values[t] > 0.0f) {
+    uint32_t filled = 0;
+    uint32_t rank = 0;
+    for (uint32_t i = 0; i < kHistoryDepth; ++i) {
+      if (!(values[i] > 0.0f)) continue;
+      ++filled;
+      if (values[i] < values[t] || (values[i] == values[t] && i < t)) ++rank;
+    }
+    if (rank == (filled - 1) / 4) *result = values[t];
+  }
+  sync_threads();
+  return *result;
+}
+
+// True where the line is set aside.
+SDCGUARD_DEVICE bool is_aside(float peak) {
+  return peak < 0.0f;
+}
+
+SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, const Shared<uint32_t>& counters) {
+  using namespace product;
+  // counters: [0] lines dirty so far, [1..8] lines of each warp in this round, [9] sigma as used, [10] worst, [11] any
+  // line to list, [12] sigma before the cap (floats as their bits)
+  const uint32_t t = thread_index();
+  float history = history_quantile(p.site_history, values, values + kHistoryDepth);
+  if (!(history > 0.0f)) history = history_quantile(p.family_history, values, values + kHistoryDepth);
+  double cap = static_cast<double>(p.sigma_envelope);
+  if (history > 0.0f) {
+    const double own = kCapFactor * static_cast<double>(history);
+    cap = own < cap ? own : cap;
+  }
+  if (t < 16) counters[t] = 0;
+  sync_threads();
+  const bool block_sums = p.plan == Plan::kBlockSums;
+  for (int64_t entry = warp(); entry < p.batch; entry += kWarps) {
+    double sigma = block_sums ? 1.0 : clipped_sigma(p, entry);
+    if (!block_sums) {
+      sigma = sigma < kSigmaFloor ? kSigmaFloor : sigma;
+      if (lane() == 0) atomic_max(counters[12], bits_of(static_cast<float>(sigma)));
+      sigma = sigma > cap ? cap : sigma;
+    }
+    if (lane() == 0) {
+      store<float>(p.sigmas, entry, static_cast<float>(sigma));
+      atomic_max(counters[9], bits_of(static_cast<float>(sigma)));  // positive floats order as their bits
+    }
+  }
+  sync_threads();
+
+  const float threshold = block_sums ? 1.0f : p.look_scale;  // block sums: peaks are already in units of the bound
+  float worst = 0.0f;
+  bool any = p.plan == Plan::kRecompute;
+  for (int64_t line = t; line < p.lines; line += kThreads) {
+    const float peak = load<float>(p.line_peak, line);
+    if (is_aside(peak)) continue;
+    const float sigma = load<float>(p.sigmas, p.batch == 1 ? 0 : line / p.n1);
+    const float ratio = peak / sigma;
+    worst = SDCGUARD_EXCEEDS(ratio, worst) ? ratio : worst;
+    any = any || SDCGUARD_EXCEEDS(peak, threshold * sigma);
+  }
+  worst = warp_max(worst);
+  const uint32_t some = ballot(any);
+  if (lane() == 0) {
+    atomic_max(counters[10], bits_of(worst));
+    if (some != 0) atomic_or(counters[11], 1u);
+  }
+  sync_threads();
+
+  Verdict verdict = load<Verdict>(p.verdict, 0);
+  // Counters that this kernel's grid and the operand pass added to: read as atomics, they bypass a stale cache line.
+  verdict.lines_nonfinite = atomic_or(p.verdict + offsetof(Verdict, lines_nonfinite), 0, 0u);
+  verdict.range = atomic_or(p.verdict + offsetof(Verdict, range), 0, 0u);
+  if (verdict.word == 0 && verdict.range != 0) {
+    verdict.word = kVerdictUnverified;
+    verdict.reason = static_cast<uint32_t>(Reason::kRange);
+  }
+  if (verdict.word == 0 && static_cast<int64_t>(verdict.lines_nonfinite) == p.lines) {
+    verdict.word = kVerdictUnverified;
+    verdict.reason = static_cast<uint32_t>(Reason::kNonfiniteOperand);
+  }
+  const bool judged = verdict.word == 0;
+  sync_threads();  // all have read the verdict before thread 0 writes it
+
+  if (judged && counters[11] != 0) {
+    for (int64_t first = 0; first < p.lines; first += kThreads) {
+      const int64_t line = first + t;
+      bool dirty = false;
+      if (line < p.lines) {
+        const float peak = load<float>(p.line_peak, line);
+        const float sigma = load<float>(p.sigmas, p.batch == 1 ? 0 : line / p.n1);
+        dirty = !is_aside(peak) && (p.plan == Plan::kRecompute || SDCGUARD_EXCEEDS(peak, threshold * sigma));
+      }
+      const uint32_t mine = ballot(dirty);
+      if (lane() == 0) counters[1 + warp()] = popcount(mine);
+      sync_threads();
+      uint32_t at = counters[0];
+      for (uint32_t w = 0; w < warp(); ++w) at += counters[1 + w];
+      if (dirty) {
+        store<uint32_t>(p.listed, at + popcount(mine & ((1u << lane()) - 1u)), static_cast<uint32_t>(line));
+      }
+      sync_threads();
+      if (t == 0) {
+        for (uint32_t w = 0; w < kWarps; ++w) counters[0] += counters[1 + w];
+      }
+      sync_threads();
+    }
+  }
+
+  if (t == 0) {
+    verdict.lines_dirty = counters[0];
+    verdict.lines_listed = counters[0];
+    const bool seeded =
+        p.site_history != 0 && load<uint32_t>(p.site_history + offsetof(SiteHistory, agreed), 0) >= kAuditLines;
+    if (judged && !seeded && !block_sums && p.plan != Plan::kRecompute) {
+      const Philox4 random = philox(Philox4{0, 0, 0, kStreamAudit}, p.seed);
+      const uint32_t picks[4] = {random.x, random.y, random.z, random.w};
+      for (uint32_t a = 0; a < p.audit_lines && a < 4; ++a) {
+        int64_t line = static_cast<int64_t>((static_cast<uint64_t>(picks[a]) * static_cast<uint64_t>(p.lines)) >> 32);
+        // A line that is set aside, dirty or taken gives its turn to the next; a few tries are enough where any is
+        // left.
+        for (uint32_t tries = 0; tries < 64; ++tries, line = line + 1 == p.lines ? 0 : line + 1) {
+          const float peak = load<float>(p.line_peak, line);
+          const float sigma = load<float>(p.sigmas, p.batch == 1 ? 0 : line / p.n1);
+          if (is_aside(peak) || SDCGUARD_EXCEEDS(peak, threshold * sigma)) continue;
+          bool taken = false;
+          for (uint32_t i = verdict.lines_dirty; i < verdict.lines_listed; ++i) {
+            taken = taken || load<uint32_t>(p.listed, i) == static_cast<uint32_t>(line);
+          }
+          if (taken) continue;
+          store<uint32_t>(p.listed, verdict.lines_listed, static_cast<uint32_t>(line));
+          ++verdict.lines_listed;
+          break;
+        }
+      }
+    }
+    verdict.lines_audited = verdict.lines_listed - verdict.lines_dirty;
+    if (judged && verdict.lines_listed != 0) verdict.word = kVerdictLook;
+    verdict.sigma = block_sums ? 0.0f : float_of(counters[9]);
+    verdict.sigma_measured = block_sums ? 0.0f : float_of(counters[12]);
+    verdict.sigma_cap = block_sums ? 0.0f : static_cast<float>(cap);
+    verdict.threshold = p.look_scale;
+    verdict.worst = float_of(counters[10]);
+    store<Verdict>(p.verdict, 0, verdict);
+  }
+}
+
+// ---- the pass ---------------------------------------------------------------------------------------------------
+
+namespace product {
+
+// What a row's cells are tested against.
+struct RowScale {
+  double alpha;
+  double mean_energy;      // mean_t P_t^2
+  double variance_energy;  // mean_t sum A^2 var
+};
+
+// s of one cell: u sqrt(alpha^2 (w M + beta_b V) + energy / 3).
+SDCGUARD_DEVICE double cell_scale(const RowScale& row, double width, double share, double energy) {
+  const double ahead = row.alpha * row.alpha * (width * row.mean_energy + share * row.variance_energy);
+  return kUnit * sqrt(ahead + energy * (1.0 / 3.0));
+}
+
+// |r| / s without a division by zero: s = 0 with r = 0 is no cell (-1), a residual that is not finite is Inf.
+SDCGUARD_DEVICE float cell_peak(double residual, double scale) {
+  const float magnitude = static_cast<float>(fabs(residual));
+  if (SDCGUARD_EXCEEDS(magnitude, kLargest)) return kInfinity;
+  if (scale > 0.0) return static_cast<float>(fabs(residual) / scale);
+  return SDCGUARD_EXCEEDS(magnitude, 0.0f) ? kInfinity : -1.0f;
+}
+
+SDCGUARD_DEVICE float flip(float v, uint32_t sign) {
+  return float_of(bits_of(v) ^ (sign << 31));
+}
+
+}  // namespace product
+
+// Block sums of one row by one warp: classes b = lane, lane + 32, ... Returns the lane's largest |r| / bound.
+SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars& scalars, const product::RowScale& scale,
+                                    int64_t entry, int64_t row, int64_t fold_entry) {
+  using namespace product;
+  const int64_t sign_words = (p.n3 + 31) / 32;
+  const int64_t dots = (entry * p.n1 + row) * p.vectors;
+  const bool marks = load<uint32_t>(p.marked_columns, fold_entry * (1 + kMaxMarkedColumns)) != 0;
+  float peak = 0.0f;
+  for (uint32_t b = lane(); b < p.classes; b += kWarp) {
+    double sum[kDraws] = {0.0, 0.0};
+    double roundings = 0.0;  // sum of (ulp / 2)^2
+    double energy = 0.0;
+    double width = 0.0;
+    for (int64_t col = b; col < p.n3; col += p.classes) {
+      const int64_t word = col >> 5;
+      const uint32_t bit = static_cast<uint32_t>(col & 31);
+      if (marks && ((load<uint32_t>(p.column_marks, fold_entry * sign_words + word) >> bit) & 1u) != 0) continue;
+      const float got = load_element(p.p.address, element_index(p.p, entry, row, col), p.p.type);
+      const double offset =
+          scalars.plain ? 0.0 : static_cast<double>(finish_offset(p.finish, scalars, entry, row, col));
+      const double x = static_cast<double>(got) - offset;
+      const uint32_t minus0 = (load<uint32_t>(p.signs, word) >> bit) & 1u;
+      const uint32_t minus1 = (load<uint32_t>(p.signs, sign_words + word) >> bit) & 1u;
+      sum[0] += minus0 != 0 ? -x : x;
+      sum[1] += minus1 != 0 ? -x : x;
+      const double half = half_ulp(got, p.p.type);
+      roundings = fma(half, half, roundings);
+      energy += static_cast<double>(got) * static_cast<double>(got) + offset * offset;
+      width += 1.0;
+    }
+    // Hoeffding over the output's own rounding, and the FP32 accumulation at its a-priori envelope (MATH.md).
+    const double accumulation =
+        static_cast<double>(p.sigma_envelope) * cell_scale(scale, width, width / static_cast<double>(p.n3), energy);
+    const double bound = static_cast<double>(p.look_scale) * (sqrt(roundings) + accumulation);
+    for (uint32_t d = 0; d < p.draws; ++d) {
+      const double ahead = scale.alpha * static_cast<double>(load<float>(p.line_dots, dots + d * p.classes + b));
+      const double residual = (scale.alpha == 0.0 ? 0.0 : ahead) - sum[d];
+      const float z = cell_peak(residual, bound);
+      if (p.cells != 0) {
+        store<float>(p.cells, ((entry * p.n1 + row) * p.classes + b) * (kDraws + 1) + d, static_cast<float>(residual));
+      }
+      peak = SDCGUARD_EXCEEDS(z, peak) ? z : peak;
+    }
+    if (p.cells != 0) {
+      store<float>(p.cells, ((entry * p.n1 + row) * p.classes + b) * (kDraws + 1) + kDraws, static_cast<float>(bound));
+    }
+  }
+  return peak;
+}
+
+SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
+  using namespace product;
+  SDCGUARD_SHARED(uint32_t, kDraws * kSignWords, sign_bits);
+  SDCGUARD_SHARED(float, kWarps* kSlots* kDraws, slot_sums);
+  SDCGUARD_SHARED(double, kWarps* kSlots, slot_energies);
+  SDCGUARD_SHARED(double, kMaxClasses, shares);  // beta_b
+  SDCGUARD_SHARED(uint32_t, kPeakBins, bin_counts);
+  SDCGUARD_SHARED(uint64_t, kPeakBins, bin_sums);
+  SDCGUARD_SHARED(float, kHistoryDepth + 1, values);
+  SDCGUARD_SHARED(uint32_t, 16, counters);
+  const uint32_t t = thread_index();
+  const uint32_t c = p.classes;
+  const bool block_sums = p.plan == Plan::kBlockSums;
+  const bool delivers = p.fused_finish != 0 && p.finish.d.address != 0;
+  const FinishScalars scalars = finish_scalars(p.finish);
+  const bool plain = p.delivered == 0 || scalars.plain;
+  const double alpha = p.delivered == 0 ? 1.0 : static_cast<double>(scalars.alpha);
+  const int64_t row_groups = (p.n1 + kWarps - 1) / kWarps;
+  const int64_t sign_words = (p.n3 + 31) / 32;
+  const int64_t tiles = (p.n2 + kFoldTile - 1) / kFoldTile;
+  if (t < kPeakBins) {
+    bin_counts[t] = 0;
+    bin_sums[t] = 0;
+  }
+  int64_t histogram_entry = -1;  // batch entry that the histogram is of
+  int64_t share_entry = -1;      // fold entry that the shares are of
+  int64_t staged_words = -1;     // first sign word in shared memory
+
+  for (int64_t work = block_index(); work < row_groups * p.batch; work += grid_blocks()) {
+    const int64_t entry = work / row_groups;
+    const int64_t row = (work - entry * row_groups) * kWarps + warp();
+    const int64_t fold_entry = p.fold_batch == 1 ? 0 : entry;
+    const bool active = row < p.n1;
+    if (entry != histogram_entry) {
+      sync_threads();
+      if (histogram_entry >= 0 && t < kPeakBins && bin_counts[t] != 0) {
+        atomic_add(p.peak_counts, histogram_entry * kPeakBins + t, uint32_t{bin_counts[t]});
+        atomic_add(p.peak_sums, histogram_entry * kPeakBins + t, uint64_t{bin_sums[t]});
+        bin_counts[t] = 0;
+        bin_sums[t] = 0;
+      }
+      histogram_entry = entry;
+      if (fold_entry != share_entry && !block_sums) {
+        for (uint32_t b = warp(); b < c; b += kWarps) {
+          double energy = 0.0;
+          for (int64_t tile = lane(); tile < tiles; tile += kWarp) {
+            energy += load<double>(p.tile_energy, (fold_entry * tiles + tile) * c + b);
+          }
+          energy = warp_sum(energy);
+          if (lane() == 0) shares[b] = energy;
+        }
+        sync_threads();
+        double all = 0.0;
+        for (uint32_t b = 0; b < c; ++b) all += shares[b];
+        sync_threads();
+        if (t < c) shares[t] = all > 0.0 ? shares[t] / all : 0.0;
+        share_entry = fold_entry;
+      }
+      sync_threads();
+    }
+
+    const int64_t line = entry * p.n1 + row;
+    RowScale scale{alpha, 0.0, 0.0};
+    bool aside = true;
+    if (active) {
+      scale.mean_energy = load<double>(p.line_noise, line * 2);
+      scale.variance_energy = load<double>(p.line_noise, line * 2 + 1);
+      aside = scale.mean_energy < 0.0;
+    }
+    float peak = 0.0f;
+    if (block_sums) {
+      if (active && !aside) peak = block_sum_row(p, scalars, scale, entry, row, fold_entry);
+    } else {
+      const bool marks = load<uint32_t>(p.marked_columns, fold_entry * (1 + kMaxMarkedColumns)) != 0;
+      const int64_t base = element_index(p.p, entry, active ? row : 0, 0);
+      const bool aligned = is_vector_aligned(p.p.address, base, p.p.type);
+      float total[kDraws][4] = {};
+      double energies[4] = {};
+      for (int64_t first_word = 0; first_word < sign_words; first_word += kSignWords) {
+        if (staged_words != first_word) {
+          sync_threads();
+          const int64_t left = sign_words - first_word;
+          const uint32_t words = left < kSignWords ? static_cast<uint32_t>(left) : kSignWords;
+          for (uint32_t d = 0; d < kDraws; ++d) {
+            for (uint32_t w = t; w < words; w += kThreads) {
+              sign_bits[d * kSignWords + w] = load<uint32_t>(p.signs, d * sign_words + first_word + w);
+            }
+          }
+          staged_words = first_word;
+          sync_threads();
+        }
+        if (!active) continue;
+        const int64_t first_col = first_word * 32;
+        const int64_t end_col =
+            first_col + int64_t{kSignWords} * 32 < p.n3 ? first_col + int64_t{kSignWords} * 32 : p.n3;
+        for (int64_t block_col = first_col; block_col < end_col; block_col += kBatchSteps * kSlots) {
+          Float4 values4[kBatchSteps];
+          SDCGUARD_UNROLL
+          for (uint32_t i = 0; i < kBatchSteps; ++i) {
+            const int64_t col = block_col + i * kSlots + lane() * 4;
+            const uint32_t count = four_or_less(col, end_col);
+            values4[i] = Float4{0, 0, 0, 0};
+            if (count == 4 && aligned) {
+              values4[i] = load_aligned4(p.p.address, base + col, p.p.type);
+            } else if (count != 0) {
+              values4[i] = load_strided4(p.p.address, base + col, 1, count, p.p.type);
+            }
+          }
+          float part[kDraws][4] = {};
+          SquareSum squares[4] = {};
+          SDCGUARD_UNROLL
+          for (uint32_t i = 0; i < kBatchSteps; ++i) {
+            const int64_t col = block_col + i * kSlots + lane() * 4;
+            const uint32_t count = four_or_less(col, end_col);
+            if (count == 0) continue;
+            if (delivers) deliver_four(p.finish, scalars, values4[i], count, entry, row, col);
+            const uint32_t local = static_cast<uint32_t>(col - first_col);
+            const uint32_t shift = local & 31u;
+            const uint32_t minus0 = sign_bits[local >> 5] >> shift;
+            const uint32_t minus1 = sign_bits[kSignWords + (local >> 5)] >> shift;
+            uint32_t skip = 0;
+            if (marks) skip = load<uint32_t>(p.column_marks, fold_entry * sign_words + (col >> 5)) >> shift;
+            Float4 offsets{0, 0, 0, 0};
+            if (!plain) offsets = finish_offset4(p.finish, scalars, count, entry, row, col);
+            SDCGUARD_UNROLL
+            for (uint32_t j = 0; j < 4; ++j) {
+              float x = component(values4[i], j);
+              if (((skip >> j) & 1u) != 0 || j >= count) continue;
+              if (!plain) {
+                // As delivered: the product's part of D, and the energy of both terms that were rounded.
+                const float offset = component(offsets, j);
+                energies[j] = fma(static_cast<double>(offset), static_cast<double>(offset), energies[j]);
+                energies[j] = fma(static_cast<double>(x), static_cast<double>(x), energies[j]);
+                x = x - offset;
+              }
+              part[0][j] += flip(x, (minus0 >> j) & 1u);
+              part[1][j] += flip(x, (minus1 >> j) & 1u);
+              squares[j].part = fma(x, x, squares[j].part);
+              squares[j].peak = max_of(squares[j].peak, fabsf(x));
+            }
+          }
+          SDCGUARD_UNROLL
+          for (uint32_t j = 0; j < 4; ++j) {
+            total[0][j] += part[0][j];
+            total[1][j] += part[1][j];
+            if (!plain) continue;
+            if (squares[j].peak >= kSquareLow && squares[j].peak <= kSquareHigh) {
+              energies[j] += static_cast<double>(squares[j].part);
+            } else if (squares[j].peak != 0.0f) {
+              SDCGUARD_UNROLL
+              for (uint32_t i = 0; i < kBatchSteps; ++i) {
+                const int64_t col = block_col + i * kSlots + lane() * 4 + j;
+                if (col >= end_col) continue;
+                if (marks &&
+                    ((load<uint32_t>(p.column_marks, fold_entry * sign_words + (col >> 5)) >> (col & 31)) & 1u) != 0) {
+                  continue;
+                }
+                const double x = static_cast<double>(component(values4[i], j));
+                energies[j] = fma(x, x, energies[j]);
+              }
+            }
+          }
+        }
+      }
+      // Slots of one class meet in shared memory; a lane takes whole classes.
+      const uint32_t my_slots = warp() * kSlots;
+      SDCGUARD_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) {
+        slot_sums[(my_slots + lane() * 4 + j) * kDraws] = total[0][j];
+        slot_sums[(my_slots + lane() * 4 + j) * kDraws + 1] = total[1][j];
+        slot_energies[my_slots + lane() * 4 + j] = energies[j];
+      }
+      sync_warp();
+      if (active && !aside) {
+        for (uint32_t b = lane(); b < c; b += kWarp) {
+          Cell cell{{0.0, 0.0}, 0.0};
+          for (uint32_t slot = b; slot < kSlots; slot += c) {
+            cell.sum[0] += static_cast<double>(slot_sums[(my_slots + slot) * kDraws]);
+            cell.sum[1] += static_cast<double>(slot_sums[(my_slots + slot) * kDraws + 1]);
+            cell.energy += slot_energies[my_slots + slot];
+          }
+          const double width = static_cast<double>((p.n3 - b + c - 1) / c);
+          const double s = cell_scale(scale, width, shares[b], cell.energy);
+          // An infinite energy beside a finite sum hides nothing: the line is dirty by its own value.
+          const bool scale_lost = SDCGUARD_EXCEEDS(s, static_cast<double>(kLargest));
+          for (uint32_t d = 0; d < p.draws; ++d) {
+            const double dot = static_cast<double>(load<float>(p.line_dots, line * p.vectors + d * c + b));
+            const double residual = (alpha == 0.0 ? 0.0 : alpha * dot) - cell.sum[d];
+            const float z = scale_lost ? kInfinity : cell_peak(residual, s);
+            if (z >= 0.0f && z < kInfinity && s > 0.0) {
+              const uint32_t bin = peak_bin(z);
+              const float clamped = z < 0x1p28f ? z : 0x1p28f;
+              atomic_add(bin_counts[bin], 1u);
+              atomic_add(bin_sums[bin], static_cast<uint64_t>(clamped * (1.0f / kPeakUnit) + 0.5f));
+            }
+            peak = SDCGUARD_EXCEEDS(z, peak) ? z : peak;
+            if (p.cells != 0) {
+              store<float>(p.cells, (line * c + b) * (kDraws + 1) + d, static_cast<float>(residual));
+            }
+          }
+          if (p.cells != 0) store<float>(p.cells, (line * c + b) * (kDraws + 1) + kDraws, static_cast<float>(s));
+        }
+      }
+      sync_warp();
+    }
+    peak = warp_max(peak);
+    if (active && lane() == 0) store<float>(p.line_peak, line, aside ? -1.0f : peak);
+  }
+
+  sync_threads();
+  if (histogram_entry >= 0 && t < kPeakBins && bin_counts[t] != 0) {
+    atomic_add(p.peak_counts, histogram_entry * kPeakBins + t, uint32_t{bin_counts[t]});
+    atomic_add(p.peak_sums, histogram_entry * kPeakBins + t, uint64_t{bin_sums[t]});
+  }
+  sync_threads();
+  if (t == 0) {
+    fence_device();
+    counters[0] = atomic_add(p.verdict + offsetof(Verdict, product_blocks), 0, 1u) == grid_blocks() - 1 ? 1u : 0u;
+    fence_device();
+  }
+  sync_threads();
+  const bool last = counters[0] != 0;
+  sync_threads();
+  if (last) judge(p, values, counters);
+}
+
+}  // namespace sdcguard

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT
+// stage escalate, second launch: compares each listed line with its recomputation, names the entries beyond the entry
+// bound, repairs them in P (and in D where the finish was fused), writes their fault records; its last block decides
+// the outcome, updates the history and, where no finish kernel follows, writes the call record. MATH.md "entry".
+//
+// One block judges one line. Listed lines without a slot are recomputed here, kSpareLines at a time in the block's own
+// spare slots, so any number of dirty lines is handled.
+
+#include <cstddef>
+
+#include "kernels/deliver.h"
+#include "kernels/element.h"
+#include "kernels/entry_bound.h"
+#include "kernels/exceeds.h"
+#include "kernels/params.h"
+#include "kernels/recompute.h"
+#include "kernels/record_writer.h"
+#include "kernels/simt.h"
+
+namespace sdcguard {
+
+namespace repair {
+
+inline constexpr uint32_t kThreads = 256;
+inline constexpr uint32_t kDigits = 256;  // of one radix pass over the bits of a ratio
+inline constexpr float kLargest = 0x1.fffffep+127f;
+inline constexpr float kInfinity = __builtin_inff();
+
+// One line under judgement.
+struct Line {
+  int64_t entry, row, fold_entry;
+  uint32_t slot;
+  bool marks;
+};
+
+// What one entry is compared with.
+struct Compared {
+  float got;  // P, or the caller's D widened
+  float gamma;
+  double expected;  // what `got` should be
+  double weight;    // w, in units of `got`
+  double cap;       // provable part of the bound, in units of `got`
+  double extra;     // added to the bound: rounding of what was delivered
+  bool judged;      // false: the column is set aside
+  bool overflows;   // sum |A||B| leaves the FP32 range
+};
+
+SDCGUARD_DEVICE bool is_marked(const ProbeParams& p, int64_t fold_entry, int64_t col) {
+  const uint32_t word = load<uint32_t>(p.column_marks, fold_entry * ((p.n3 + 31) / 32) + (col >> 5));
+  return ((word >> (col & 31)) & 1u) != 0;
+}
+
+SDCGUARD_DEVICE Compared compare(const ProbeParams& p, const FinishScalars& scalars, const Line& line, int64_t col) {
+  Compared e;
+  e.judged = !(line.marks && is_marked(p, line.fold_entry, col));
+  e.got = load_element(p.p.address, element_index(p.p, line.entry, line.row, col), p.p.type);
+  const int64_t at = int64_t{line.slot} * 3 * p.n3 + col;
+  e.gamma = load<float>(p.recomputed, at);
+  const double root = static_cast<double>(load<float>(p.recomputed, at + p.n3));
+  const float abs_sum = load<float>(p.recomputed, at + 2 * p.n3);
+  e.overflows = SDCGUARD_EXCEEDS(abs_sum, kLargest);
+  const double eps_acc = static_cast<double>(p.entry_eps_acc);
+  e.weight = entry_weight(static_cast<double>(e.gamma), root, eps_acc);
+  e.cap = entry_cap(static_cast<double>(abs_sum), static_cast<double>(p.entry_c_max), eps_acc,
+                    static_cast<double>(p.entry_eps_in));
+  e.expected = static_cast<double>(e.gamma);
+  e.extra = 0.0;
+  if (p.delivered != 0) {
+    if (!scalars.plain) {
+      // D = alpha P + beta C + bias: the terms' own roundings come on top.
+      const double alpha = static_cast<double>(scalars.alpha);
+      const double offset = static_cast<double>(finish_offset(p.finish, scalars, line.entry, line.row, col));
+      const double scaled = scalars.alpha == 0.0f ? 0.0 : alpha * e.expected;
+      e.expected = scaled + offset;
+      e.weight *= fabs(alpha);
+      e.cap *= fabs(alpha);
+      e.extra = 2.0 * kEpsFp32 * (fabs(scaled) + fabs(offset));
+    }
+    if (p.p.type != DataType::kF32) {
+      const float larger = max_of(fabsf(static_cast<float>(e.expected)), is_finite(e.got) ? fabsf(e.got) : 0.0f);
+      e.extra += half_ulp(larger, p.p.type);
+    }
+  }
+  return e;
+}
+
+// d / w of an entry that takes part in the median, else -1.
+SDCGUARD_DEVICE float ratio_of(const Compared& e) {
+  if (!e.judged || e.overflows || !is_finite(e.got) || !(e.weight > 0.0)) return -1.0f;
+  const double ratio = fabs(e.expected - static_cast<double>(e.got)) / e.weight;
+  return ratio < static_cast<double>(kLargest) ? static_cast<float>(ratio) : kLargest;
+}
+
+// From which magnitude on a value rounds to infinity in the type.
+SDCGUARD_DEVICE double overflow_of(DataType type) {
+  return type == DataType::kF16 ? 65520.0 : type == DataType::kBF16 ? 0x1.ffp127 : 0x1.ffffffp127;
+}
+
+}  // namespace repair
+
+SDCGUARD_DEVICE repair::Line listed_line(const ProbeParams& p, uint32_t listed_index, uint32_t slot) {
+  repair::Line line;
+  const int64_t index = load<uint32_t>(p.listed, listed_index);
+  line.entry = index / p.n1;
+  line.row = index - line.entry * p.n1;
+  line.fold_entry = p.fold_batch == 1 ? 0 : line.entry;
+  line.slot = slot;
+  line.marks = load<uint32_t>(p.marked_columns, line.fold_entry * (1 + kMaxMarkedColumns)) != 0;
+  return line;
+}
+
+// Median of d / w over the line, or, where slots_listed is not 0 (lines of fewer than kEntryMedianMin entries), over
+// the slots of the line's batch entry. The a-priori envelope where these are too few, and for 16-bit results, whose own
+// rounding drowns the accumulation's. All threads get the same value.
+SDCGUARD_DEVICE float median_ratio(const ProbeParams& p, const FinishScalars& scalars, const repair::Line& own,
+                                   uint32_t slots_listed, const Shared<uint32_t>& digits,
+                                   const Shared<uint32_t>& state) {
+  using namespace repair;
+  if (p.delivered != 0 && p.p.type != DataType::kF32) return p.sigma_envelope;
+  const uint32_t t = thread_index();
+  const bool pooled = slots_listed != 0;
+  const int64_t pool = pooled ? int64_t{slots_listed} * p.n3 : p.n3;
+  uint32_t prefix = 0;
+  uint32_t rank = 0;
+  for (uint32_t pass = 0; pass < 4; ++pass) {
+    const uint32_t shift = 24 - 8 * pass;
+    if (t < kDigits) digits[t] = 0;
+    sync_threads();
+    for (int64_t i = t; i < pool; i += kThreads) {
+      Line line = own;
+      int64_t col = i;
+      if (pooled) {
+        const uint32_t slot = static_cast<uint32_t>(i / p.n3);
+        col = i % p.n3;
+        line = listed_line(p, slot, slot);
+        if (line.entry != own.entry) continue;
+      }
+      const float ratio = ratio_of(compare(p, scalars, line, col));
+      if (ratio < 0.0f) continue;
+      const uint32_t bits = bits_of(ratio);
+      if (pass != 0 && bits >> (shift + 8) != prefix) continue;
+      atomic_add(digits[(bits >> shift) & 0xFFu], 1u);
+    }
+    sync_threads();
+    if (t == 0) {
+      if (pass == 0) {
+        uint32_t all = 0;
+        for (uint32_t i = 0; i < kDigits; ++i) all += digits[i];
+        state[0] = all;
+        state[1] = all == 0 ? 0 : (all - 1) / 2;  // rank of the lower median
+      }
+      uint32_t left = pass == 0 ? state[1] : rank;
+      uint32_t digit = 0;
+      while (digit + 1 < kDigits && left >= digits[digit]) left -= digits[digit++];
+      state[2] = digit;
+      state[3] = left;
+    }
+    sync_threads();
+    if (state[0] < static_cast<uint32_t>(kEntryMedianMin)) return p.sigma_envelope;
+    prefix = prefix << 8 | state[2];
+    rank = state[3];
+  }
+  return float_of(prefix);
+}
+
+// Judges one recomputed line whose median of d / w is known. Returns nothing: the counts go to the verdict.
+SDCGUARD_DEVICE void judge_line(const ProbeParams& p, const FinishScalars& scalars, const repair::Line& line,
+                                float median, bool audit, const Shared<uint32_t>& state, const Shared<double>& sums) {
+  using namespace repair;
+  const uint32_t t = thread_index();
+  const double scale = entry_scale(static_cast<double>(median));
+
+  double moments[2] = {0.0, 0.0};
+  for (int64_t col = t; col < p.n3; col += kThreads) {
+    const float got = load_element(p.p.address, element_index(p.p, line.entry, line.row, col), p.p.type);
+    if (!is_finite(got)) continue;
+    moments[0] = fma(static_cast<double>(got), static_cast<double>(got), moments[0]);
+    moments[1] += 1.0;
+  }
+  warp_sum_n(moments);
+  sync_threads();
+  if (lane() == 0) {
+    sums[2 * warp()] = moments[0];
+    sums[2 * warp() + 1] = moments[1];
+  }
+  if (t < 4) state[4 + t] = 0;
+  sync_threads();
+  double squares = 0.0;
+  double finite = 0.0;
+  for (uint32_t w = 0; w < kThreads / kWarp; ++w) {
+    squares += sums[2 * w];
+    finite += sums[2 * w + 1];
+  }
+  const float rms = finite > 0.0 ? static_cast<float>(sqrt(squares / finite)) : 0.0f;
+
+  for (int64_t col = t; col < p.n3; col += kThreads) {
+    const Compared e = compare(p, scalars, line, col);
+    if (!e.judged) continue;
+    const bool same = static_cast<double>(e.got) == e.expected || (is_nan(e.got) && is_nan(e.gamma));
+    if (same) continue;
+    if (e.overflows) {
+      // Some order of summation overflows here: what it leaves says nothing.
+      atomic_add(state[6], 1u);
+      continue;
+    }
+    const double tau = entry_tau(scale, e.weight, e.cap) + e.extra;
+    if (p.delivered != 0 && !is_finite(e.got) && !is_nan(e.got) && (e.got > 0.0f) == (e.expected > 0.0) &&
+        fabs(e.expected) + tau >= overflow_of(p.p.type)) {
+      continue;  // a cast to infinity
+    }
+    if (!SDCGUARD_EXCEEDS(fabs(e.expected - static_cast<double>(e.got)), tau)) continue;
+    atomic_add(state[4], 1u);
+    const bool repairs = p.repairs != 0;
+    if (repairs) {
+      atomic_add(state[5], 1u);
+      if (p.delivered != 0) {
+        store_element(p.p.address, element_index(p.p, line.entry, line.row, col), p.p.type,
+                      finish_value(p.finish, scalars, e.gamma, line.entry, line.row, col));
+      } else {
+        store_element(p.p.address, element_index(p.p, line.entry, line.row, col), p.p.type, e.gamma);
+        if (p.fused_finish != 0 && p.finish.d.address != 0) {
+          store_element(p.finish.d.address, element_index(p.finish.d, line.entry, line.row, col), p.finish.d.type,
+                        finish_value(p.finish, scalars, e.gamma, line.entry, line.row, col));
+        }
+      }
+    }
+    if (atomic_add(p.verdict + offsetof(Verdict, fault_records), 0, 1u) < kMaxFaultRecords) {
+      write_fault_record(p, line.entry, line.row, col, e.got, static_cast<float>(e.expected), static_cast<float>(tau),
+                         rms, repairs);
+    }
+  }
+  sync_threads();
+  if (t == 0) {
+    if (state[4] != 0) atomic_add(p.verdict + offsetof(Verdict, entries_named), 0, uint64_t{state[4]});
+    if (state[5] != 0) atomic_add(p.verdict + offsetof(Verdict, entries_repaired), 0, uint64_t{state[5]});
+    if (state[6] != 0) atomic_add(p.verdict + offsetof(Verdict, entries_unjudged), 0, uint64_t{state[6]});
+    if (audit && state[4] == 0 && state[6] == 0) atomic_add(p.verdict + offsetof(Verdict, lines_agreed), 0, 1u);
+  }
+  sync_threads();
+}
+
+SDCGUARD_DEVICE void teach_history(uint64_t history, uint32_t agreed, float sigma) {
+  if (history == 0) return;
+  // Below kAuditLines only, so that the counter cannot wrap; two streams at once may overshoot, which is harmless.
+  if (agreed != 0 && atomic_add(history + offsetof(SiteHistory, agreed), 0, 0u) < kAuditLines) {
+    atomic_add(history + offsetof(SiteHistory, agreed), 0, agreed);
+  }
+  const uint32_t at = atomic_add(history + offsetof(SiteHistory, count), 0, 1u) % kHistoryDepth;
+  store<float>(history + offsetof(SiteHistory, sigma), at, sigma);
+}
+
+// The outcome of the call, by one thread after everything else of the escalation.
+SDCGUARD_DEVICE void conclude(const ProbeParams& p) {
+  Verdict verdict = load<Verdict>(p.verdict, 0);
+  if (verdict.word == kVerdictLook) {
+    // Added to by other blocks of this kernel: read as atomics.
+    verdict.entries_named = atomic_add(p.verdict + offsetof(Verdict, entries_named), 0, uint64_t{0});
+    verdict.entries_repaired = atomic_add(p.verdict + offsetof(Verdict, entries_repaired), 0, uint64_t{0});
+    verdict.entries_unjudged = atomic_add(p.verdict + offsetof(Verdict, entries_unjudged), 0, uint64_t{0});
+    verdict.lines_agreed = atomic_add(p.verdict + offsetof(Verdict, lines_agreed), 0, 0u);
+  }
+  const bool aside = verdict.lines_nonfinite != 0 || verdict.columns_nonfinite != 0;
+  Reason reason = aside ? Reason::kNonfiniteOperand : Reason::kNone;
+  Outcome outcome = Outcome::kClean;
+  if (verdict.word == kVerdictUnverified) {
+    outcome = Outcome::kUnverified;
+    reason = static_cast<Reason>(verdict.reason);
+  } else if (verdict.entries_named != 0) {
+    outcome = verdict.entries_repaired == verdict.entries_named ? Outcome::kCorrected : Outcome::kCorrupt;
+  } else if (verdict.entries_unjudged != 0) {
+    outcome = Outcome::kUnverified;
+    reason = Reason::kRange;
+  } else if (verdict.lines_dirty != 0 && p.plan != Plan::kRecompute) {
+    outcome = Outcome::kBenign;
+  }
+  if (p.plan == Plan::kLine && verdict.sigma > 0.0f) {
+    const bool audited = verdict.lines_audited != 0 && verdict.lines_agreed == verdict.lines_audited;
+    const bool seeded =
+        p.site_history != 0 && atomic_add(p.site_history + offsetof(SiteHistory, agreed), 0, 0u) >= kAuditLines;
+    if (outcome == Outcome::kClean && (seeded || audited)) {
+      teach_history(p.site_history, verdict.lines_agreed, verdict.sigma);
+      teach_history(p.family_history, verdict.lines_agreed, verdict.sigma);
+    } else if (outcome == Outcome::kBenign && !seeded && audited) {
+      // A new site that is noisier than its family: every dirty line was recomputed and agreed, and so did random ones.
+      const float own = verdict.sigma_measured < p.sigma_envelope ? verdict.sigma_measured : p.sigma_envelope;
+      teach_history(p.site_history, verdict.lines_agreed, own);
+    }
+  }
+  // Field by field: other blocks of a clean call may be reading the word.
+  store<uint32_t>(p.verdict + offsetof(Verdict, outcome), 0, static_cast<uint32_t>(outcome));
+  store<uint32_t>(p.verdict + offsetof(Verdict, reason), 0, static_cast<uint32_t>(reason));
+  if (p.finish_launched == 0) write_call_record(p, verdict, outcome, reason);
+}
+
+SDCGUARD_KERNEL(sdcguard_escalate_repair, ProbeParams, 256) {
+  using namespace repair;
+  SDCGUARD_SHARED(float, recompute::kChunk* recompute::kPitch, columns);
+  SDCGUARD_SHARED(float, kSpareLines* recompute::kChunk, lines);
+  SDCGUARD_SHARED(double, 8 * 4 * kWarp, meeting);
+  SDCGUARD_SHARED(uint32_t, kDigits, digits);
+  SDCGUARD_SHARED(uint32_t, 8, state);
+  SDCGUARD_SHARED(double, 2 * kThreads / kWarp, sums);
+  const uint32_t t = thread_index();
+  const uint32_t word = load<uint32_t>(p.verdict + offsetof(Verdict, word), 0);
+  if (word != kVerdictLook) {
+    if (block_index() == 0 && t == 0) conclude(p);
+    return;
+  }
+  const uint32_t listed = load<uint32_t>(p.verdict + offsetof(Verdict, lines_listed), 0);
+  const uint32_t dirty = load<uint32_t>(p.verdict + offsetof(Verdict, lines_dirty), 0);
+  const uint32_t slots = listed < p.line_slots ? listed : p.line_slots;
+  const FinishScalars scalars = finish_scalars(p.finish);
+  const bool pooled = p.n3 < kEntryMedianMin;
+  int64_t median_entry = -1;
+  float median = 0.0f;
+  for (uint32_t i = 0; i < slots; ++i) {
+    const Line line = listed_line(p, i, i);
+    // Pooled lines share their entry's median, so one block judges them all: repairs of another could change it.
+    if (block_index() != (pooled ? line.entry : int64_t{i}) % grid_blocks()) continue;
+    if (!pooled) {
+      median = median_ratio(p, scalars, line, 0, digits, state);
+    } else if (line.entry != median_entry) {
+      median = median_ratio(p, scalars, line, slots, digits, state);
+      median_entry = line.entry;
+    }
+    judge_line(p, scalars, line, median, i >= dirty, state, sums);
+  }
+  const int64_t slices = (p.n3 + recompute::kColumns - 1) / recompute::kColumns;
+  const uint32_t spare = p.line_slots + block_index() * kSpareLines;
+  for (int64_t first = int64_t{slots} + int64_t{block_index()} * kSpareLines; first < listed;
+       first += int64_t{grid_blocks()} * kSpareLines) {
+    const uint32_t end = first + kSpareLines < listed ? static_cast<uint32_t>(first) + kSpareLines : listed;
+    for (uint32_t from = static_cast<uint32_t>(first); from < end;) {
+      uint32_t count = 1;
+      while (from + count < end && (p.fold_batch == 1 || load<uint32_t>(p.listed, from + count) / p.n1 ==
+                                                             load<uint32_t>(p.listed, from) / p.n1)) {
+        ++count;
+      }
+      for (int64_t slice = 0; slice < slices; ++slice) {
+        recompute_slice<1>(p, recompute::Group{from, count, spare}, slice * recompute::kColumns, columns, lines,
+                           meeting);
+      }
+      sync_threads();
+      for (uint32_t l = 0; l < count; ++l) {
+        const Line line = listed_line(p, from + l, spare + l);
+        // Pooled lines have slots for all but huge batches (plan.h); beyond them the envelope serves.
+        const float own = pooled ? p.sigma_envelope : median_ratio(p, scalars, line, 0, digits, state);
+        judge_line(p, scalars, line, own, from + l >= dirty, state, sums);
+      }
+      from += count;
+    }
+  }
+  sync_threads();
+  if (t == 0) {
+    fence_device();
+    const bool last = atomic_add(p.verdict + offsetof(Verdict, repair_blocks), 0, 1u) == grid_blocks() - 1;
+    fence_device();
+    if (last) conclude(p);
+  }
+}
+
+}  // namespace sdcguard
