@@ -32,6 +32,9 @@ using boost::context::detail::transfer_t;
 constexpr uint32_t kNone = ~0u;
 constexpr uint32_t kMaxWarps = kMaxBlockThreads / kWarpLanes;
 constexpr uint32_t kMaxRanges = 64;
+// Under TSan a fiber remembers the blocks that it ran before, and the first barrier spreads that to its whole block:
+// two sets by turns, so that every block is unordered with half of the others.
+constexpr uint32_t kFiberSets = kWatched ? 2 : 1;
 constexpr uint32_t kMaxSites = 64;
 constexpr uint32_t kMaxPending = 4;  // atomics of one thread between two of its fences, as far as ordered
 constexpr uint32_t kMaxWorkers = 256;
@@ -52,7 +55,7 @@ struct Gathering {
   uint32_t first_thread;
   uint32_t arrived;
   uint32_t generation;
-  char tags[2];  // TSan: alternate by generation, since one tag would order a thread with the barrier after next
+  unsigned char* tags;  // TSan: two words of the block, see tag_of
 };
 
 struct SiteStorage {
@@ -73,7 +76,7 @@ struct Worker : SimtContext {
   Fiber* previous;  // who switched to the running one
   Fiber* idle;
   uint32_t fibers_started;  // fibers [0, n) have an execution in this launch
-  Fiber fibers[kMaxBlockThreads];
+  Fiber fibers[kFiberSets * kMaxBlockThreads];
 
   uint32_t live;
   uint32_t ready[kMaxWarps];  // lanes
@@ -89,13 +92,15 @@ struct Worker : SimtContext {
 
   uint64_t seed;
   uint64_t random;
-  uint32_t rotation;  // TSan: which fiber runs which thread, changed from block to block
+  uint32_t fiber_set;  // TSan: which fibers run this block
 
   HostRange no_range;
   HostRange ranges[kMaxRanges];
   uint32_t range_count;
   uint64_t epoch;
 
+  unsigned char* tag_space;  // TSan: kTagSlots times the tags of one block; addresses only, never written
+  uint32_t tag_slot;
   unsigned char* arena;        // shared memory of blocks
   uint32_t arena_used;         // start of the block's region
   unsigned char* static_base;  // static shared memory of the block
@@ -115,6 +120,9 @@ struct Worker : SimtContext {
   alignas(64) unsigned char params[kMaxParameterBytes];
 };
 
+constexpr uint32_t kTagBytes = 16;  // two words of a gathering
+constexpr uint32_t kTagSlotBytes = (1 + kMaxWarps) * kTagBytes;
+constexpr uint32_t kTagSlots = 2048;
 constexpr uint32_t kRegionBytes = kSharedOptInBytes + kSharedBytes;
 #ifdef __SANITIZE_THREAD__
 constexpr uint32_t kArenaBytes = 64 * 1024 * 1024;
@@ -203,6 +211,7 @@ HOSTCUDA_UNWATCHED void switch_to(Worker* worker, Fiber* to) {
                 "kernel %s, block %u, thread %u (warp %u, lane %u)%s: %s", worker->entry->name, worker->block, thread,
                 thread / kWarpLanes, thread % kWarpLanes, place, rule);
   worker->fault_code = code;
+  order_release(&worker->end_tag);  // snprintf wrote in TSan's view
   give_up(worker);
 }
 
@@ -258,7 +267,7 @@ void fiber_main(transfer_t transfer);
 HOSTCUDA_UNWATCHED Fiber* claim_fiber(Worker* worker, uint32_t thread) {
   Fiber* fiber = nullptr;
   if (kWatched) {
-    fiber = &worker->fibers[(thread + worker->rotation) % worker->block_threads];
+    fiber = &worker->fibers[worker->fiber_set * kMaxBlockThreads + thread];
   } else if (worker->idle != nullptr) {
     fiber = worker->idle;
     worker->idle = fiber->next_idle;
@@ -373,6 +382,12 @@ HOSTCUDA_UNWATCHED void fiber_main(transfer_t transfer) {
 
 // --- Barriers and collectives ---
 
+// The tags of a gathering alternate by generation: one tag would order a thread with those that are a barrier ahead.
+// They are new for every block, as one block's barrier orders nothing in another.
+HOSTCUDA_UNWATCHED void* tag_of(const Gathering* gathering) {
+  return gathering->tags + (gathering->generation & 1u) * (kTagBytes / 2);
+}
+
 // Notes the caller's arrival at `place`; true: it completes the gathering, which is then empty again.
 HOSTCUDA_UNWATCHED bool arrive(Worker* worker, Gathering* gathering, uint32_t members, const Place& place) {
   if (gathering->arrived == 0) {
@@ -395,7 +410,7 @@ HOSTCUDA_UNWATCHED bool arrive(Worker* worker, Gathering* gathering, uint32_t me
 HOSTCUDA_UNWATCHED void sync_threads(SimtContext* context, const char* file, uint32_t line) {
   Worker* const worker = worker_of(context);
   Gathering* const barrier = &worker->barrier;
-  void* const tag = &barrier->tags[barrier->generation & 1u];
+  void* const tag = tag_of(barrier);
   order_release(tag);
   const uint32_t thread = worker->thread;
   if (!arrive(worker, barrier, worker->block_threads, Place{"sync_threads", file, line})) {
@@ -441,7 +456,7 @@ HOSTCUDA_UNWATCHED void sync_warp(SimtContext* context, const char* file, uint32
   Worker* const worker = worker_of(context);
   const Place place{"sync_warp", file, line};
   Gathering* const gathering = warp_gathering(worker, place);
-  void* const tag = &gathering->tags[gathering->generation & 1u];
+  void* const tag = tag_of(gathering);
   order_release(tag);
   gather_warp(worker, gathering, place, nullptr);
   order_acquire(tag);
@@ -608,15 +623,16 @@ HOSTCUDA_UNWATCHED Worker* claim_worker() {
   }
   if (worker == nullptr && pool_size < kMaxWorkers) {
     worker = static_cast<Worker*>(map_pages(sizeof(Worker)));
-    auto* const arena = static_cast<unsigned char*>(map_pages(kArenaBytes));
+    auto* const arena = static_cast<unsigned char*>(map_pages(kArenaBytes + kTagSlots * kTagSlotBytes));
     if (worker != nullptr && arena != nullptr) {
       worker->api = &kApi;
       worker->arena = arena;
+      worker->tag_space = arena + kArenaBytes;
       worker->main_tsan = caller;
       pool[pool_size++] = worker;
     } else {
       if (worker != nullptr) unmap_pages(worker, sizeof(Worker));
-      if (arena != nullptr) unmap_pages(arena, kArenaBytes);
+      if (arena != nullptr) unmap_pages(arena, kArenaBytes + kTagSlots * kTagSlotBytes);
       worker = nullptr;
     }
   }
@@ -652,22 +668,38 @@ HOSTCUDA_UNWATCHED uint64_t greatest_common_divisor(uint64_t a, uint64_t b) {
   return a;
 }
 
-// Memory of the next block: the same again, but under TSan a new place, since nothing orders two blocks.
+// Memory of the next block: the same again, but under TSan a new place, since nothing orders two blocks. When the
+// places are used up, all that ran so far is ordered before all that follows, and they are used anew.
 HOSTCUDA_UNWATCHED void place_shared(Worker* worker) {
   const uint32_t dynamic_bytes = (worker->dynamic_shared_bytes + 127u) / 128u * 128u;
   if (kWatched) {
     const uint32_t region = dynamic_bytes + kSharedBytes;
     worker->arena_used += region;
-    if (worker->arena_used > kArenaBytes - region) {
+    ++worker->tag_slot;
+    if (worker->arena_used > kArenaBytes - region || worker->tag_slot >= kTagSlots) {
       order_acquire(&worker->end_tag);
       order_release(&worker->start_tag);
       worker->arena_used = 0;
+      worker->tag_slot = 0;
     }
+    unsigned char* const tags = worker->tag_space + worker->tag_slot * kTagSlotBytes;
+    worker->barrier.tags = tags;
+    for (uint32_t warp = 0; warp < kMaxWarps; ++warp) worker->warps[warp].tags = tags + (1 + warp) * kTagBytes;
   }
   worker->dynamic_shared = worker->arena + worker->arena_used;
   worker->static_base = worker->dynamic_shared + dynamic_bytes;
   fill_ones(worker->dynamic_shared, worker->dynamic_shared_bytes);
   fill_ones(worker->static_base, worker->static_used);
+}
+
+// Under TSan all fibers are made by the launch's caller: a new TSan state comes after all that its maker did, which
+// would order a thread after the thread that first switched to it. False: no memory.
+HOSTCUDA_UNWATCHED bool make_fibers(Worker* worker) {
+  for (uint32_t i = 0; kWatched && i < worker->block_threads; ++i) {
+    Fiber* const fiber = &worker->fibers[worker->fiber_set * kMaxBlockThreads + i];
+    if (fiber->stack == nullptr && !fiber_create(fiber, i)) return false;
+  }
+  return true;
 }
 
 HOSTCUDA_UNWATCHED void run_block(Worker* worker, uint32_t block) {
@@ -708,8 +740,8 @@ HOSTCUDA_UNWATCHED void run_block(Worker* worker, uint32_t block) {
   }
   worker->running = nullptr;
   worker->thread = 0;
-  worker->rotation += 7;  // odd: visits every fiber of a block of any power of two
-  Fiber* const first = claim_fiber(worker, pick(worker));
+  worker->fiber_set = (worker->fiber_set + 1) % kFiberSets;
+  Fiber* const first = make_fibers(worker) ? claim_fiber(worker, pick(worker)) : nullptr;
   if (first == nullptr) {
     std::snprintf(worker->fault_text, sizeof worker->fault_text, "kernel %s: %s", worker->entry->name, kNoStack);
     worker->fault_code = CUDA_ERROR_OUT_OF_MEMORY;
@@ -789,7 +821,7 @@ extern "C" HOSTCUDA_UNWATCHED int hostcuda_simt_run(const hostcuda::HostKernelEn
     order_acquire(&worker->end_tag);
     _mm_setcsr(caller_float_mode);
     drop_ranges(worker);
-    const uint32_t used = kWatched ? kMaxBlockThreads : worker->fibers_started;
+    const uint32_t used = kWatched ? kFiberSets * kMaxBlockThreads : worker->fibers_started;
     for (uint32_t i = 0; i < used; ++i) worker->fibers[i].context = nullptr;
     worker->fibers_started = 0;
   }
