@@ -841,6 +841,64 @@ TEST(RulesDeathTest, BadOperandsEndTheProcessWithAClearLine) {
   EXPECT_EXIT(run_sgemm_or_exit(0, 64, false, false), testing::ExitedWithCode(0), "");
 }
 
+// The engine reads its fault plan once, so each plan has a process of its own. Exit code: entries of the 6 x 5 D that
+// are not what `expected` says of (row, column), C before the call being 7 and each sum 4.
+void run_with_faults_and_exit(const char* plan, float (*expected)(int row, int col)) {
+  setenv("HOSTCUDA_FAULTS", plan, 1);
+  setenv("HOSTCUDA_STRICT", "1", 1);
+  cublasHandle_t handle = nullptr;
+  cublasCreate(&handle);
+  const Numbers ones = constant_numbers(kBf16, 64, 1.0);
+  const DeviceBytes x(ones);
+  const DeviceBytes c(constant_numbers(kFp32, 30, 7.0));
+  const float one = 1.0f;
+  const float zero = 0.0f;
+  cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, 6, 5, 4, &one, x.get(), CUDA_R_16BF, 6, x.get(), CUDA_R_16BF, 4, &zero,
+               c.get(), CUDA_R_32F, 6, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+  cudaDeviceSynchronize();
+  const std::vector<uint32_t> delivered = c.patterns(kFp32);
+  int wrong = 0;
+  for (int col = 0; col < 5; ++col) {
+    for (int row = 0; row < 6; ++row) {
+      wrong += delivered[static_cast<size_t>(row + 6 * col)] != reference::bits_of(expected(row, col));
+    }
+  }
+  std::_Exit(wrong);
+}
+
+TEST(FaultsDeathTest, InjectedSumsAndSkippedEntriesReachD) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto all_right = testing::ExitedWithCode(0);
+  EXPECT_EXIT(run_with_faults_and_exit("[[fault]]\nkind = \"nan\"\nproducts = 9\n", [](int, int) { return 4.0f; }),
+              all_right, "");
+  EXPECT_EXIT(run_with_faults_and_exit("[[fault]]\nkind = \"word\"\nrow = 2\ncol = 3\nvalue = 9.5\n",
+                                       [](int row, int col) { return row == 2 && col == 3 ? 9.5f : 4.0f; }),
+              all_right, "");
+  EXPECT_EXIT(run_with_faults_and_exit("[[fault]]\nkind = \"skip\"\nrow = 1\ncol = 2\nrows = 3\ncols = 2\n",
+                                       [](int row, int col) {
+                                         const bool skipped = row >= 1 && row < 4 && (col == 2 || col == 3);
+                                         return skipped ? 7.0f : 4.0f;
+                                       }),
+              all_right, "");
+  EXPECT_EXIT(run_with_faults_and_exit("[[fault]]\nkind = \"word\"\nrow = 2\ncol = 3\nvalue = 9.5\n",
+                                       [](int, int) { return 4.0f; }),
+              testing::ExitedWithCode(1), "");
+}
+
+TEST(RulesDeathTest, TheRefusalSettingIsReadFromTheEnvironment) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        setenv("HOSTCUDA_NOT_SUPPORTED", "16->32", 1);
+        cublasHandle_t handle = nullptr;
+        cublasCreate(&handle);
+        std::_Exit(cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, 0, 0, 0, nullptr, nullptr, CUDA_R_16BF, 1, nullptr,
+                                CUDA_R_16BF, 1, nullptr, nullptr, CUDA_R_32F, 1, CUBLAS_COMPUTE_32F,
+                                CUBLAS_GEMM_DEFAULT));
+      },
+      testing::ExitedWithCode(CUBLAS_STATUS_NOT_SUPPORTED), "");
+}
+
 TEST(RulesDeathTest, AWrongRefusalSettingEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

@@ -502,7 +502,6 @@ std::vector<uint32_t> activated(cublasLtHandle_t handle, cudaStream_t stream, cu
 TEST_F(LtTest, Epilogue_GeluIsTheTanhFormToTheLastBit) {
   std::vector<float> inputs;
   for (int i = -400; i <= 400; ++i) inputs.push_back(static_cast<float>(i) * 0.03125f);
-  inputs.push_back(-0.0f);
   inputs.push_back(1e30f);
   const std::vector<uint32_t> delivered = activated(handle_, stream_, CUBLASLT_EPILOGUE_GELU, inputs);
   double furthest_from_erf = 0.0;

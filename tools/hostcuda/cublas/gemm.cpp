@@ -26,13 +26,6 @@ cudaDataType scale_of(cublasComputeType_t compute) {
   return compute == CUBLAS_COMPUTE_16F || compute == CUBLAS_COMPUTE_16F_PEDANTIC ? CUDA_R_16F : CUDA_R_32F;
 }
 
-Scalar scalar(cublasHandle_t handle, const void* pointer, gemm::Type type) {
-  if (handle->pointer_mode == CUBLAS_POINTER_MODE_DEVICE) return {reinterpret_cast<CUdeviceptr>(pointer), 0.0f, type};
-  float value;
-  load_values(type, pointer, 1, 1, &value);
-  return {0, value, type};
-}
-
 Matrix matrix(const void* pointer, int64_t ld, int64_t stride, cudaDataType type) {
   Matrix result{reinterpret_cast<CUdeviceptr>(pointer), ld, stride, gemm::Type::kFp32, false};
   type_of(type, &result.type);
@@ -59,6 +52,7 @@ cublasStatus_t gemm_call(const GemmArguments& x) {
   if (!x.alpha || !x.beta || !x.c) return CUBLAS_STATUS_INVALID_VALUE;
 
   const gemm::Type scalar_type = scale_of(x.compute) == CUDA_R_16F ? gemm::Type::kFp16 : gemm::Type::kFp32;
+  const bool scalars_on_device = x.handle->pointer_mode == CUBLAS_POINTER_MODE_DEVICE;
   matmul.name = x.name;
   matmul.m = x.m;
   matmul.n = x.n;
@@ -70,8 +64,8 @@ cublasStatus_t gemm_call(const GemmArguments& x) {
   matmul.d = matmul.c;
   matmul.transpose_a = x.transa != CUBLAS_OP_N;
   matmul.transpose_b = x.transb != CUBLAS_OP_N;
-  matmul.alpha = scalar(x.handle, x.alpha, scalar_type);
-  matmul.beta = scalar(x.handle, x.beta, scalar_type);
+  matmul.alpha = hostcuda_scalar(x.alpha, scalar_type, scalars_on_device);
+  matmul.beta = hostcuda_scalar(x.beta, scalar_type, scalars_on_device);
   return hostcuda_matmul(&x.handle->head, &matmul, x.handle->stream);
 }
 

@@ -4,12 +4,6 @@
 
 namespace {
 
-float host_scalar(const void* pointer, hostcuda::gemm::Type type) {
-  float value;
-  hostcuda::load_values(type, pointer, 1, 1, &value);
-  return value;
-}
-
 CUdeviceptr address_of(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
 }
@@ -40,12 +34,10 @@ extern "C" cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtM
 
   const hostcuda::gemm::Type scalar_type =
       desc.scale_type == CUDA_R_16F ? hostcuda::gemm::Type::kFp16 : hostcuda::gemm::Type::kFp32;
-  if (desc.pointer_mode == CUBLASLT_POINTER_MODE_DEVICE) {
-    matmul.alpha = {address_of(alpha), 0.0f, scalar_type};
-    matmul.beta = {address_of(beta), 0.0f, scalar_type};
-  } else {
-    matmul.alpha = {0, host_scalar(alpha, scalar_type), scalar_type};
-    matmul.beta = {0, host_scalar(beta, scalar_type), scalar_type};
+  const bool scalars_on_device = desc.pointer_mode == CUBLASLT_POINTER_MODE_DEVICE;
+  matmul.alpha = hostcuda::hostcuda_scalar(alpha, scalar_type, scalars_on_device);
+  matmul.beta = hostcuda::hostcuda_scalar(beta, scalar_type, scalars_on_device);
+  if (!scalars_on_device) {
     if (!C && matmul.beta.value != 0.0f) return CUBLAS_STATUS_INVALID_VALUE;
     if ((!A || !B) && matmul.k > 0 && matmul.alpha.value != 0.0f) return CUBLAS_STATUS_INVALID_VALUE;
   }

@@ -105,8 +105,9 @@ cublasStatus_t plan_matmul(const MatmulDesc& desc, const MatrixLayout& a, const 
   }
   gemm::Type in;
   gemm::Type result;
-  type_of(static_cast<cudaDataType>(a.type), &in);
-  type_of(static_cast<cudaDataType>(d.type), &result);
+  if (!type_of(static_cast<cudaDataType>(a.type), &in) || !type_of(static_cast<cudaDataType>(d.type), &result)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   out->bias_type = result;
   out->bias_stride = desc.bias_batch_stride;
   if (has_bias && desc.bias_data_type != -1 && static_cast<uint32_t>(desc.bias_data_type) != d.type) {

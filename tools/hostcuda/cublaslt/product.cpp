@@ -329,20 +329,12 @@ void drop_job(void* arg) {
 
 }  // namespace
 
-bool type_of(cudaDataType type, gemm::Type* out) {
-  switch (type) {
-    case CUDA_R_32F:
-      *out = gemm::Type::kFp32;
-      return true;
-    case CUDA_R_16F:
-      *out = gemm::Type::kFp16;
-      return true;
-    case CUDA_R_16BF:
-      *out = gemm::Type::kBf16;
-      return true;
-    default:
-      return false;
-  }
+extern "C" __attribute__((visibility("default"))) Scalar hostcuda_scalar(const void* pointer, gemm::Type type,
+                                                                         bool on_device) {
+  if (on_device) return {reinterpret_cast<CUdeviceptr>(pointer), 0.0f, type};
+  Scalar scalar{0, 0.0f, type};
+  load_values(type, pointer, 1, 1, &scalar.value);
+  return scalar;
 }
 
 extern "C" __attribute__((visibility("default"))) cublasStatus_t hostcuda_check_types(cublasComputeType_t compute_type,

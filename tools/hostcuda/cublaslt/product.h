@@ -47,7 +47,24 @@ struct Matmul {
 };
 
 // The types that the host device multiplies. False: another cudaDataType.
-bool type_of(cudaDataType type, gemm::Type* out);
+inline bool type_of(cudaDataType type, gemm::Type* out) {
+  switch (type) {
+    case CUDA_R_32F:
+      *out = gemm::Type::kFp32;
+      return true;
+    case CUDA_R_16F:
+      *out = gemm::Type::kFp16;
+      return true;
+    case CUDA_R_16BF:
+      *out = gemm::Type::kBf16;
+      return true;
+    default:
+      return false;
+  }
+}
+
+// alpha or beta behind `pointer` as FP32: in host memory and read now, or (`on_device`) read when the work runs.
+extern "C" Scalar hostcuda_scalar(const void* pointer, gemm::Type type, bool on_device);
 
 // Whether op(A) op(B) of these types may be asked for: the documented table for cublasGemmEx and cublasLtMatmul, cut to
 // BF16, FP16 and FP32, then what the device in force can do, then HOSTCUDA_NOT_SUPPORTED. `scale` is the type of alpha
