@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <ctime>
 #include <vector>
 
 #include "tools/hostcuda/core.h"
@@ -52,7 +53,14 @@ struct Launch {
   uint32_t grid;
   uint32_t block;
   uint32_t shared_bytes = 0;
+  double* processor_ns = nullptr;  // time of the worker's thread, where asked for
 };
+
+inline double thread_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
 
 // Runs the kernel on the legacy stream of device 0 and waits. Returns what hostcuda_simt_run returned.
 template <typename Params>
@@ -73,8 +81,10 @@ int run_kernel(const hostcuda::HostKernelTable* table, const Launch& launch, con
       nullptr,
       [](void* argument) {
         auto* const work = static_cast<Operation*>(argument);
+        const double begin = thread_ns();
         work->result = hostcuda_simt_run(work->entry, work->launch.grid, work->launch.block, work->launch.shared_bytes,
                                          work->params);
+        if (work->launch.processor_ns != nullptr) *work->launch.processor_ns = thread_ns() - begin;
       },
       &operation, launch.kernel);
   EXPECT_EQ(queued, CUDA_SUCCESS);

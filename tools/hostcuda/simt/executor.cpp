@@ -150,8 +150,10 @@ HOSTCUDA_UNWATCHED bool same_text(const char* a, const char* b) {
   return *a == *b;
 }
 
-HOSTCUDA_UNWATCHED bool same_place(const Place& a, const Place& b) {
-  return a.line == b.line && same_text(a.operation, b.operation) && same_text(a.file, b.file);
+HOSTCUDA_UNWATCHED_HOT bool same_place(const Place& a, const Place& b) {
+  if (a.line != b.line) return false;
+  if (a.operation == b.operation && a.file == b.file) return true;
+  return same_text(a.operation, b.operation) && same_text(a.file, b.file);
 }
 
 // --- Switching ---
@@ -217,7 +219,7 @@ HOSTCUDA_UNWATCHED void switch_to(Worker* worker, Fiber* to) {
 
 // --- Order ---
 
-HOSTCUDA_UNWATCHED uint32_t draw(Worker* worker) {
+HOSTCUDA_UNWATCHED_HOT uint32_t draw(Worker* worker) {
   uint64_t x = worker->random;  // xorshift64*, never 0
   x ^= x >> 12;
   x ^= x << 25;
@@ -226,14 +228,14 @@ HOSTCUDA_UNWATCHED uint32_t draw(Worker* worker) {
   return static_cast<uint32_t>((x * 0x2545F4914F6CDD1Dull) >> 32);
 }
 
-HOSTCUDA_UNWATCHED uint32_t any_bit(Worker* worker, uint32_t mask) {
+HOSTCUDA_UNWATCHED_HOT uint32_t any_bit(Worker* worker, uint32_t mask) {
   const uint32_t turn = draw(worker) & 31u;
   const uint32_t turned = (mask >> turn) | (mask << ((32u - turn) & 31u));
   return (static_cast<uint32_t>(__builtin_ctz(turned)) + turn) & 31u;
 }
 
 // Takes the thread that runs next out of the ready ones; kNone where there is none.
-HOSTCUDA_UNWATCHED uint32_t pick(Worker* worker) {
+HOSTCUDA_UNWATCHED_HOT uint32_t pick(Worker* worker) {
   if (worker->ranks_ready == 0) return kNone;
   const bool seeded = worker->seed != 0;
   const bool uniform = (worker->seed & 1u) != 0;
@@ -247,12 +249,12 @@ HOSTCUDA_UNWATCHED uint32_t pick(Worker* worker) {
   return warp * kWarpLanes + lane;
 }
 
-HOSTCUDA_UNWATCHED uint32_t lanes_of(const Worker* worker, uint32_t warp) {
+HOSTCUDA_UNWATCHED_HOT uint32_t lanes_of(const Worker* worker, uint32_t warp) {
   const uint32_t rest = worker->block_threads - warp * kWarpLanes;
   return rest >= kWarpLanes ? ~0u : (1u << rest) - 1u;
 }
 
-HOSTCUDA_UNWATCHED void wake_warp(Worker* worker, uint32_t warp, uint32_t lanes) {
+HOSTCUDA_UNWATCHED_HOT void wake_warp(Worker* worker, uint32_t warp, uint32_t lanes) {
   worker->ready[warp] |= lanes;
   if (worker->ready[warp] != 0) worker->ranks_ready |= 1u << worker->rank_of_warp[warp];
 }
@@ -333,7 +335,7 @@ HOSTCUDA_UNWATCHED Fiber* fiber_for(Worker* worker, uint32_t thread) {
 }
 
 // The caller's thread waits: goes on with another, returns when it is woken and picked.
-HOSTCUDA_UNWATCHED void wait_for_turn(Worker* worker) {
+HOSTCUDA_UNWATCHED_HOT void wait_for_turn(Worker* worker) {
   const uint32_t next = pick(worker);
   if (next == kNone) stuck(worker);
   Fiber* fiber = worker->fiber_of[next];
@@ -388,17 +390,29 @@ HOSTCUDA_UNWATCHED void* tag_of(const Gathering* gathering) {
   return gathering->tags + (gathering->generation & 1u) * (kTagBytes / 2);
 }
 
+[[noreturn]] HOSTCUDA_UNWATCHED void diverged(Worker* worker, const Gathering* gathering, const Place& place) {
+  char rule[512];
+  std::snprintf(rule, sizeof rule, "divergent %s(): this thread is here, thread %u waits in %s() at %s:%u",
+                place.operation, gathering->first_thread, gathering->place.operation, gathering->place.file,
+                gathering->place.line);
+  broken(worker, CUDA_ERROR_LAUNCH_FAILED, place.file, place.line, rule);
+}
+
+[[noreturn]] HOSTCUDA_UNWATCHED void partial_warp(Worker* worker, const Place& place) {
+  char rule[256];
+  std::snprintf(rule, sizeof rule,
+                "%s() in a partial warp: the mask names 32 lanes, a block of %u threads has %u in its last warp",
+                place.operation, worker->block_threads, worker->block_threads % kWarpLanes);
+  broken(worker, CUDA_ERROR_LAUNCH_FAILED, place.file, place.line, rule);
+}
+
 // Notes the caller's arrival at `place`; true: it completes the gathering, which is then empty again.
-HOSTCUDA_UNWATCHED bool arrive(Worker* worker, Gathering* gathering, uint32_t members, const Place& place) {
+HOSTCUDA_UNWATCHED_HOT bool arrive(Worker* worker, Gathering* gathering, uint32_t members, const Place& place) {
   if (gathering->arrived == 0) {
     gathering->place = place;
     gathering->first_thread = worker->thread;
   } else if (!same_place(gathering->place, place)) {
-    char rule[512];
-    std::snprintf(rule, sizeof rule, "divergent %s(): this thread is here, thread %u waits in %s() at %s:%u",
-                  place.operation, gathering->first_thread, gathering->place.operation, gathering->place.file,
-                  gathering->place.line);
-    broken(worker, CUDA_ERROR_LAUNCH_FAILED, place.file, place.line, rule);
+    diverged(worker, gathering, place);
   }
   worker->waits[worker->thread] = place;
   if (++gathering->arrived != members) return false;
@@ -427,19 +441,14 @@ HOSTCUDA_UNWATCHED void sync_threads(SimtContext* context, const char* file, uin
   order_acquire(tag);
 }
 
-HOSTCUDA_UNWATCHED Gathering* warp_gathering(Worker* worker, const Place& place) {
+HOSTCUDA_UNWATCHED_HOT Gathering* warp_gathering(Worker* worker, const Place& place) {
   const uint32_t warp = worker->thread / kWarpLanes;
-  if (lanes_of(worker, warp) != ~0u) {
-    char rule[256];
-    std::snprintf(rule, sizeof rule,
-                  "%s() in a partial warp: the mask names 32 lanes, a block of %u threads has %u in its last warp",
-                  place.operation, worker->block_threads, worker->block_threads % kWarpLanes);
-    broken(worker, CUDA_ERROR_LAUNCH_FAILED, place.file, place.line, rule);
-  }
+  if (lanes_of(worker, warp) != ~0u) partial_warp(worker, place);
   return &worker->warps[warp];
 }
 
-HOSTCUDA_UNWATCHED void gather_warp(Worker* worker, Gathering* gathering, const Place& place, CombineFunction combine) {
+HOSTCUDA_UNWATCHED_HOT void gather_warp(Worker* worker, Gathering* gathering, const Place& place,
+                                        CombineFunction combine) {
   const uint32_t thread = worker->thread;
   const uint32_t warp = thread / kWarpLanes;
   if (!arrive(worker, gathering, kWarpLanes, place)) {

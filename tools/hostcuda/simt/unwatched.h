@@ -16,8 +16,10 @@
 #include <sanitizer/tsan_interface.h>
 // Loops that the compiler would turn into memset or memcpy stay loops.
 #define HOSTCUDA_UNWATCHED __attribute__((no_sanitize_thread, noinline, optimize("no-tree-loop-distribute-patterns")))
+#define HOSTCUDA_UNWATCHED_HOT HOSTCUDA_UNWATCHED
 #else
 #define HOSTCUDA_UNWATCHED
+#define HOSTCUDA_UNWATCHED_HOT inline __attribute__((always_inline))
 #endif
 
 namespace hostcuda {
