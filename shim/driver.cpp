@@ -2,12 +2,12 @@
 // The CUDA driver API, found lazily in the libcuda.so.1 that the process itself loaded.
 #include "shim/driver.h"
 
-#include <dlfcn.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
+
+#include "shim/resolve.h"
 
 namespace sdcguard {
 namespace {
@@ -28,23 +28,27 @@ const DriverApi* driver_if_loaded() noexcept {
 
 const DriverApi* driver() noexcept {
   if (const DriverApi* api = driver_if_loaded()) return api;
+  constexpr const char* kSymbols[] = {
+#define X(member, symbol, parameters) symbol,
+      SDCGUARD_DRIVER_SYMBOLS(X)
+#undef X
+  };
+  constexpr uint32_t kSymbolCount = sizeof(kSymbols) / sizeof(kSymbols[0]);
+  void* functions[kSymbolCount] = {};
+  // Not dlopen and dlsym: an error text that the program has not read yet must stay.
+  if (!find_in_loaded("libcuda.so.1", kSymbols, functions, kSymbolCount)) return nullptr;
   const int saved_errno = errno;
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  if (library == nullptr) {
-    (void)dlerror();
-    errno = saved_errno;
-    return nullptr;
-  }
   auto* table = new (std::nothrow) DriverApi;
   bool complete = table != nullptr;
-#define X(member, symbol, parameters)                                                 \
-  if (complete) {                                                                     \
-    table->member = reinterpret_cast<CUresult(*) parameters>(dlsym(library, symbol)); \
-    if (table->member == nullptr && !is_optional(symbol)) complete = false;           \
+  uint32_t next = 0;
+#define X(member, symbol, parameters)                                          \
+  if (complete) {                                                              \
+    table->member = reinterpret_cast<CUresult(*) parameters>(functions[next]); \
+    if (table->member == nullptr && !is_optional(symbol)) complete = false;    \
+    ++next;                                                                    \
   }
   SDCGUARD_DRIVER_SYMBOLS(X)
 #undef X
-  (void)dlerror();
   errno = saved_errno;
   const DriverApi* expected = nullptr;
   // Two threads may fill a table at once: the first to publish wins. The winner's is never freed.

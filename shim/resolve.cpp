@@ -426,6 +426,20 @@ void* linked_definition(const char* name, const void* return_address) noexcept {
   return found;
 }
 
+bool find_in_loaded(const char* soname, const char* const* names, void** functions, uint32_t count) noexcept {
+  bool loaded = false;
+  auto body = [&] {
+    for (uint32_t i = 0; !loaded && i < g_object_count; ++i) {
+      if (!is_named(g_objects[i], soname)) continue;
+      loaded = true;
+      for (uint32_t k = 0; k < count; ++k) functions[k] = find_symbol(g_objects[i], names[k]);
+    }
+  };
+  const Lock lock;
+  walk(body);
+  return loaded;
+}
+
 bool is_own_code(const void* address) noexcept {
   const auto value = reinterpret_cast<uintptr_t>(address);
   return value >= reinterpret_cast<uintptr_t>(&__ehdr_start) && value < reinterpret_cast<uintptr_t>(&_end);

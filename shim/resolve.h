@@ -98,6 +98,10 @@ void* next_definition(const char* name, const void* return_address) noexcept;
 // A definition of `name` among what the object of `return_address` was linked to, the shim left out. Null: none.
 void* linked_definition(const char* name, const void* return_address) noexcept;
 
+// Addresses of `count` names in the loaded object of that soname, null where it lacks one. False: no such object is
+// loaded. For libraries that the shim uses without linking them; unlike dlopen and dlsym it leaves dlerror alone.
+bool find_in_loaded(const char* soname, const char* const* names, void** functions, uint32_t count) noexcept;
+
 // Whether `address` lies in the shim itself.
 bool is_own_code(const void* address) noexcept;
 

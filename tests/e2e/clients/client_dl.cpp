@@ -59,8 +59,8 @@ void* make_handle(void* library) {
 void route_local() {
   void* library = open_library("libcublas.so.13");
   EXPECT(product(function_of<Gemm>(library, "cublasGemmEx"), make_handle(library)) == 0);
-  EXPECT(cublas_record(library)->calls == 1 && guarded_calls() == 1);
-  EXPECT(recorder<int()>("routes_warm_calls")() == 1);
+  EXPECT(cublas_record(library)->calls == 1 && guarded(1));
+  EXPECT(counted("routes_warm_calls", 1));
 }
 
 // cublasLtMatmul asked of libcublas's handle: Triton.
@@ -70,7 +70,7 @@ void route_other_handle() {
   EXPECT(matmul != nullptr);
   EXPECT(matmul(make_handle(library), nullptr, &one, &operand, nullptr, &operand, nullptr, &none, &operand, nullptr,
                 &operand, nullptr, nullptr, nullptr, 0, nullptr) == 0);
-  EXPECT(cublaslt_record(library)->calls == 1 && guarded_calls() == 1);
+  EXPECT(cublaslt_record(library)->calls == 1 && guarded(1));
 }
 
 // RTLD_DEFAULT must not find the shim where there is no cuBLAS, nor one that another object loaded for itself.
@@ -92,7 +92,7 @@ void route_default_global() {
   auto* gemm = function_of<Gemm>(RTLD_DEFAULT, "cublasGemmEx");
   EXPECT(gemm != nullptr && dlerror() == nullptr);
   EXPECT(product(gemm, make_handle(library)) == 0);
-  EXPECT(cublas_record(library)->calls == 1 && guarded_calls() == 1);
+  EXPECT(cublas_record(library)->calls == 1 && guarded(1));
 }
 
 // A third library's RTLD_NEXT and RTLD_DEFAULT, for a name of ours.
@@ -103,7 +103,7 @@ void route_next() {
   EXPECT(gemm != nullptr && dlerror() == nullptr);
   void* library = open_library("libcublas.so.13");
   EXPECT(product(gemm, make_handle(library)) == 0);
-  EXPECT(cublas_record(library)->calls == 1 && guarded_calls() == 1);
+  EXPECT(cublas_record(library)->calls == 1 && guarded(1));
   // its own libcublas is in its scope, though not in the program's
   auto* by_default = function_of<void*(const char*)>(third, "third_default");
   EXPECT(by_default("cublasGemmEx") != nullptr && dlerror() == nullptr);
@@ -139,7 +139,7 @@ void route_two_majors() {
   auto* gemm13 = function_of<Gemm>(library13, "cublasGemmEx");
   EXPECT(product(gemm12, handle12) == 0 && cublas_record(library12)->calls == 2);
   EXPECT(product(gemm13, handle13) == 0 && cublas_record(library13)->calls == 2);
-  EXPECT(guarded_calls() == 4);
+  EXPECT(guarded(4));
   // A handle that no wrapper saw made: the caller's own object decides.
   const uint64_t unseen[8] = {};
   EXPECT(function_of<int(const void*)>(third12, "third_product_on")(unseen) == 0);
@@ -157,17 +157,17 @@ void route_depth() {
   setenv("STUB_ROUTE_LT", "1", 1);
   void* library = open_library("libcublas.so.13");
   EXPECT(product(function_of<Gemm>(library, "cublasGemmEx"), make_handle(library)) == 0);
-  EXPECT(cublas_record(library)->calls == 1 && cublaslt_record(library)->calls == 1 && guarded_calls() == 1);
+  EXPECT(cublas_record(library)->calls == 1 && cublaslt_record(library)->calls == 1 && guarded(1));
 }
 
 void route_redefined() {
   void* middle = open_library("libredefines.so");
   void* library = open_library("libcublas.so.13");
   EXPECT(function_of<int(void*)>(middle, "redefines_product")(make_handle(library)) == 0);
-  EXPECT(cublas_record(library)->calls == 1 && guarded_calls() == 1);
+  EXPECT(cublas_record(library)->calls == 1 && guarded(1));
   auto* gemm = function_of<Gemm>(middle, "cublasGemmEx");
   EXPECT(product(gemm, make_handle(library)) == 0);
-  EXPECT(cublas_record(library)->calls == 2 && guarded_calls() == 2);
+  EXPECT(cublas_record(library)->calls == 2 && guarded(2));
 }
 
 // errno and a pending dlerror are as the untouched library leaves them.
@@ -200,7 +200,7 @@ void route_threads() {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT(failed == 0 && guarded_calls() == kThreads * kCalls);
+  EXPECT(failed == 0 && guarded(kThreads * kCalls));
 }
 
 void route_fork() {
@@ -210,13 +210,13 @@ void route_fork() {
   EXPECT(product(gemm, handle) == 0);
   const pid_t child = fork();
   if (child == 0) {
-    EXPECT(recorder<int()>("routes_forgotten")() == 1);
-    EXPECT(product(gemm, handle) == 0 && guarded_calls() == 2);
+    EXPECT(counted("routes_forgotten", 1));
+    EXPECT(product(gemm, handle) == 0 && guarded(2));
     _exit(0);
   }
   int status = 0;
   EXPECT(waitpid(child, &status, 0) == child && status == 0);
-  EXPECT(recorder<int()>("routes_forgotten")() == 0);
+  EXPECT(counted("routes_forgotten", 0));
 }
 
 // Load, use and unload, more often than there are slots for libraries.
@@ -226,7 +226,7 @@ void route_reload() {
     auto* gemm = function_of<Gemm>(library, "cublasGemmEx");
     void* handle = make_handle(library);
     EXPECT(product(gemm, handle) == 0);
-    EXPECT(cublas_record(library)->calls == 1 && guarded_calls() == round + 1);
+    EXPECT(cublas_record(library)->calls == 1 && guarded(round + 1));
     EXPECT(function_of<Destroy>(library, "cublasDestroy_v2")(handle) == 0);
     EXPECT(dlclose(library) == 0);
   }

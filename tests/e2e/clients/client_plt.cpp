@@ -92,7 +92,7 @@ void original(void* handle) {
   EXPECT(memcmp(desc_before, desc, sizeof(desc)) == 0);
   calls += 1;
   if (getenv("ROUTES_UNSAMPLED") != nullptr) {
-    EXPECT(guarded_calls() == 0);
+    EXPECT(guarded(0));
     EXPECT(recorder<uint64_t()>("routes_unsampled_calls")() == static_cast<uint64_t>(calls));
     // 2 m n k batch over all of the above, by hand
     const uint64_t small = 2 * 17 * 19 * 23;
@@ -100,7 +100,7 @@ void original(void* handle) {
     EXPECT(recorder<uint64_t()>("routes_unsampled_flops")() ==
            2 * (small * 3 + small * 5) + wide * 3 + wide * 9 + 2 * 16 * 16 * 16);
   } else {
-    EXPECT(guarded_calls() == calls);
+    EXPECT(guarded(calls));
   }
 }
 
@@ -165,7 +165,7 @@ void upgrade(void* handle) {
 int main(int, char** argv) {
   void* handle = nullptr;
   EXPECT(cublasCreate_v2(&handle) == 0);
-  EXPECT(recorder<int()>("routes_warm_calls")() == 1);
+  EXPECT(counted("routes_warm_calls", 1));
   if (strcmp(argv[1], "original") == 0) original(handle);
   if (strcmp(argv[1], "upgrade") == 0) upgrade(handle);
   EXPECT(cublasDestroy_v2(handle) == 0);
