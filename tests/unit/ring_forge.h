@@ -105,6 +105,8 @@ class ForgedRing {
   void publish() {
     const int fd = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     size_t done = 0;
+    // Its size first, as the shim does: a reader that meets it now finds no magic yet.
+    if (ftruncate(fd, static_cast<off_t>(bytes_.size())) != 0) done = bytes_.size();
     while (done < bytes_.size()) {
       const ssize_t wrote = pwrite(fd, bytes_.data() + done, bytes_.size() - done, static_cast<off_t>(done));
       if (wrote <= 0) break;
