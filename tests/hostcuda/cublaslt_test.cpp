@@ -701,6 +701,12 @@ TEST_F(LtTest, Algo_HeuristicsStampTypesAndOtherTypesAreRefused) {
   EXPECT_EQ(flipped(handle_, stream_), CUBLAS_STATUS_INVALID_VALUE);
   flipped.algo = nullptr;
   EXPECT_EQ(flipped(handle_, stream_), CUBLAS_STATUS_SUCCESS);
+  for (const size_t stamped_at : {0x00, 0x28, 0x2c, 0x30, 0x32, 0x34, 0x38}) {
+    cublasLtMatmulAlgo_t other = results[0].algo;
+    reinterpret_cast<unsigned char*>(&other)[stamped_at] ^= 0x80;
+    call.algo = &other;
+    EXPECT_EQ(call(handle_, stream_), CUBLAS_STATUS_INVALID_VALUE) << "byte " << stamped_at;
+  }
   cublasLtMatmulAlgo_t blank{};
   call.algo = &blank;
   EXPECT_EQ(call(handle_, stream_), CUBLAS_STATUS_INVALID_VALUE);
