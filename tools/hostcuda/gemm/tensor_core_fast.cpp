@@ -145,75 +145,96 @@ Packing choose_packing(const View& a, const View& b, const Extent& extent) {
 }
 
 // One element for the vector path: its scaled value and exponent. False: not for the vector path (value 0 then).
-inline bool pack_element(const View& x, const Window& window, int64_t index, float* value, int8_t* exponent) {
-  const uint16_t bits = static_cast<const uint16_t*>(x.data)[index];
+template <Type kType>
+inline bool pack_element(uint16_t bits, const Window& window, float* value, int8_t* exponent) {
   *value = 0.0f;
   *exponent = kNoExponent;
   if ((bits & 0x7FFF) == 0) return true;
-  if (x.type == Type::kFp16) {
+  if constexpr (kType == Type::kFp16) {
     const int field = (bits >> 10) & 0x1F;
     if (field == 31) return false;
     *value = half_to_float(bits);
     *exponent = static_cast<int8_t>(std::max(field, 1) - 15);
-    return true;
+  } else {
+    const int field = (bits >> 7) & 0xFF;
+    const int true_exponent = field - 127;
+    if (field == 0 || field == 255 || true_exponent < window.low || true_exponent > window.high) return false;
+    *exponent = static_cast<int8_t>(true_exponent + window.shift);
+    *value = std::bit_cast<float>((static_cast<uint32_t>(bits) << 16) + (static_cast<uint32_t>(window.shift) << 23));
   }
-  const int field = (bits >> 7) & 0xFF;
-  const int true_exponent = field - 127;
-  if (field == 0 || field == 255 || true_exponent < window.low || true_exponent > window.high) return false;
-  *exponent = static_cast<int8_t>(true_exponent + window.shift);
-  *value = std::bit_cast<float>((static_cast<uint32_t>(bits) << 16) + (static_cast<uint32_t>(window.shift) << 23));
   return true;
 }
 
-// Rows [0, rows) of a packed panel: values [k_padded][kPanel], exponents likewise; one flag a step: 1 = scalar.
-struct Panel {
+// Packed operand: step by step, each step a block of values, of exponents, and of flags (1 = scalar).
+//   rows of A     one panel: values [step][N][kPanel], one flag a step
+//   columns of B  chunk by chunk: values [chunk][step][kColumns][N], a flag a column and step
+// Padding is zeros. Steps are contiguous: strides of a power of two would fall into one set of the cache.
+struct Packed {
   AlignedVector<float> values;
   AlignedVector<int8_t> exponents;
   std::vector<uint8_t> scalar;
+
+  void resize(int64_t elements, int64_t flags) {
+    values.resize(static_cast<size_t>(elements));
+    exponents.resize(static_cast<size_t>(elements));
+    scalar.resize(static_cast<size_t>(flags));
+  }
 };
 
-void pack_panel(const View& a, const Window& window, int64_t row, int64_t rows, int64_t k, int64_t k_padded, int step,
-                Panel* panel) {
-  panel->values.assign(static_cast<size_t>(k_padded * kPanel), 0.0f);
-  panel->exponents.assign(static_cast<size_t>(k_padded * kPanel), kNoExponent);
-  panel->scalar.assign(static_cast<size_t>(k_padded / step), 0);
-  const auto put = [&](int64_t r, int64_t l) {
-    const int64_t to = l * kPanel + r;
-    if (!pack_element(a, window, (row + r) * a.row_stride + l * a.col_stride, &panel->values[static_cast<size_t>(to)],
-                      &panel->exponents[static_cast<size_t>(to)])) {
-      panel->scalar[static_cast<size_t>(l / step)] = 1;
-    }
-  };
-  if (a.row_stride == 1) {
+// Visits lines x k elements of x in the order in which they lie in memory.
+template <typename Visit>
+void visit(const View& x, int64_t first, int64_t lines, int64_t k, const Visit& element) {
+  const auto* data = static_cast<const uint16_t*>(x.data) + first * x.row_stride;
+  if (x.row_stride == 1) {
     for (int64_t l = 0; l < k; ++l) {
-      for (int64_t r = 0; r < rows; ++r) put(r, l);
+      for (int64_t r = 0; r < lines; ++r) element(r, l, data[r + l * x.col_stride]);
     }
   } else {
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t l = 0; l < k; ++l) put(r, l);
+    for (int64_t r = 0; r < lines; ++r) {
+      for (int64_t l = 0; l < k; ++l) element(r, l, data[r * x.row_stride + l * x.col_stride]);
     }
   }
 }
 
-// Columns of B: values [n][k_padded], exponents likewise, flags [n][k_padded / step].
-void pack_columns(const View& b, const Window& window, int64_t column, int64_t columns, int64_t k, int64_t k_padded,
-                  int step, Panel* packed) {
-  const auto put = [&](int64_t j, int64_t l) {
-    const int64_t to = j * k_padded + l;
-    if (!pack_element(b, window, l * b.row_stride + j * b.col_stride, &packed->values[static_cast<size_t>(to)],
-                      &packed->exponents[static_cast<size_t>(to)])) {
-      packed->scalar[static_cast<size_t>((j * k_padded + l) / step)] = 1;
-    }
-  };
-  if (b.col_stride == 1) {
-    for (int64_t l = 0; l < k; ++l) {
-      for (int64_t j = column; j < column + columns; ++j) put(j, l);
-    }
+template <Type kType, int N>
+void pack_panel(const View& a, const Window& window, int64_t row, int64_t rows, int64_t k, int64_t k_padded,
+                Packed* panel) {
+  panel->resize(k_padded * kPanel, k_padded / N);
+  std::fill(panel->scalar.begin(), panel->scalar.end(), 0);
+  if (rows < kPanel) {
+    std::fill(panel->values.begin(), panel->values.end(), 0.0f);
+    std::fill(panel->exponents.begin(), panel->exponents.end(), kNoExponent);
   } else {
-    for (int64_t j = column; j < column + columns; ++j) {
-      for (int64_t l = 0; l < k; ++l) put(j, l);
-    }
+    std::fill(panel->values.begin() + k * kPanel, panel->values.end(), 0.0f);
+    std::fill(panel->exponents.begin() + k * kPanel, panel->exponents.end(), kNoExponent);
   }
+  float* values = panel->values.data();
+  int8_t* exponents = panel->exponents.data();
+  uint8_t* scalar = panel->scalar.data();
+  visit(a, row, rows, k, [&](int64_t r, int64_t l, uint16_t bits) {
+    if (!pack_element<kType>(bits, window, values + l * kPanel + r, exponents + l * kPanel + r)) scalar[l / N] = 1;
+  });
+}
+
+template <Type kType, int N>
+void pack_chunk(const View& b, const Window& window, int64_t chunk, const Extent& extent, int64_t k_padded,
+                Packed* columns) {
+  const int64_t steps = k_padded / N;
+  const int64_t first = chunk * kColumns;
+  const int64_t count = std::min<int64_t>(kColumns, extent.n - first);
+  float* values = columns->values.data() + first * k_padded;
+  int8_t* exponents = columns->exponents.data() + first * k_padded;
+  uint8_t* scalar = columns->scalar.data() + first * steps;
+  std::fill(scalar, scalar + kColumns * steps, 0);
+  if (count < kColumns || extent.k < k_padded) {
+    std::fill(values, values + kColumns * k_padded, 0.0f);
+    std::fill(exponents, exponents + kColumns * k_padded, kNoExponent);
+  }
+  visit(b.transposed(), first, count, extent.k, [&](int64_t j, int64_t l, uint16_t bits) {
+    const int64_t flag = l / N * kColumns + j;
+    const int64_t to = flag * N + l % N;
+    if (!pack_element<kType>(bits, window, values + to, exponents + to)) scalar[flag] = 1;
+  });
 }
 
 constexpr int kVectors = kPanel / 8;
@@ -306,17 +327,22 @@ struct Finished {
 class PanelProduct {
  public:
   PanelProduct(const StepModel& model, const View& a, const View& b, const Extent& extent, const Packing& packing,
-               const Panel& columns, int64_t k_padded)
+               const Packed& columns, int64_t k_padded)
       : model_(model), a_(a), b_(b), extent_(extent), packing_(packing), columns_(columns), k_padded_(k_padded) {}
 
   template <int N, int G>
   HOSTCUDA_AVX2 void run(int64_t row, const OutView& out) {
     row_ = row;
     rows_ = std::min<int64_t>(kPanel, extent_.m - row);
-    pack_panel(a_, packing_.a, row, rows_, extent_.k, k_padded_, N, &panel_);
+    if (a_.type == Type::kBf16) {
+      pack_panel<Type::kBf16, N>(a_, packing_.a, row, rows_, extent_.k, k_padded_, &panel_);
+    } else {
+      pack_panel<Type::kFp16, N>(a_, packing_.a, row, rows_, extent_.k, k_padded_, &panel_);
+    }
     for (int64_t j0 = 0; j0 < extent_.n; j0 += kColumns) {
       const int64_t columns = std::min<int64_t>(kColumns, extent_.n - j0);
       std::fill(std::begin(accumulators_), std::end(accumulators_), 0.0f);
+      std::fill(std::begin(is_finished_), std::end(is_finished_), false);
       finished_.clear();
       compute<N, G>(j0, columns);
       write(j0, columns, out);
@@ -332,18 +358,18 @@ class PanelProduct {
       const float* a = panel_.values.data() + s * N * kPanel;
       const int8_t* ea = panel_.exponents.data() + s * N * kPanel;
       const bool panel_scalar = panel_.scalar[static_cast<size_t>(s)] != 0;
+      const int64_t flags = (j0 / kColumns * steps + s) * kColumns;
+      const float* b = columns_.values.data() + flags * N;
+      const int8_t* eb = columns_.exponents.data() + flags * N;
+      const uint8_t* scalar = columns_.scalar.data() + flags;
       // All maxima first: they are off the path from one accumulator to the next.
+      for (int64_t j = 0; j < columns; ++j) largest_exponents<N>(ea, eb + j * N, exponents_ + j * kPanel);
       for (int64_t j = 0; j < columns; ++j) {
-        largest_exponents<N>(ea, columns_.exponents.data() + (j0 + j) * k_padded_ + s * N, exponents_ + j * kPanel);
-      }
-      for (int64_t j = 0; j < columns; ++j) {
-        const int64_t at = (j0 + j) * k_padded_ + s * N;
-        if (__builtin_expect(panel_scalar || columns_.scalar[static_cast<size_t>(at / N)] != 0, 0)) {
+        if (__builtin_expect(panel_scalar || scalar[j] != 0, 0)) {
           scalar_step(j0, j, s * N, N);
           window_steps.fetch_add(rows_, std::memory_order_relaxed);
-        } else if (__builtin_expect(!vector_step<N, G>(a, columns_.values.data() + at, exponents_ + j * kPanel,
-                                                       accumulators_ + j * kPanel),
-                                    0)) {
+        } else if (__builtin_expect(
+                       !vector_step<N, G>(a, b + j * N, exponents_ + j * kPanel, accumulators_ + j * kPanel), 0)) {
           scalar_step(j0, j, s * N, N);
           overflow_steps.fetch_add(rows_, std::memory_order_relaxed);
         }
@@ -361,7 +387,7 @@ class PanelProduct {
     for (int64_t i = 0; i < count; ++i) y[i] = b_.at(l + i, column);
     for (int64_t r = 0; r < rows_; ++r) {
       float* accumulator = &accumulators_[j * kPanel + r];
-      if (is_finished(row_ + r, column)) continue;
+      if (is_finished_[j * kPanel + r]) continue;
       for (int64_t i = 0; i < count; ++i) x[i] = a_.at(row_ + r, l + i);
       float c = 0.0f;
       const bool representable = shifted(*accumulator, -packing_.shift(), &c);
@@ -372,6 +398,7 @@ class PanelProduct {
       } else {
         finished_.push_back({row_ + r, column, finish(row_ + r, column, l + count, value)});
         *accumulator = 0.0f;
+        is_finished_[j * kPanel + r] = true;
         scalar_chains.fetch_add(1, std::memory_order_relaxed);
       }
     }
@@ -398,11 +425,6 @@ class PanelProduct {
     return c;
   }
 
-  bool is_finished(int64_t row, int64_t column) const {
-    return std::any_of(finished_.begin(), finished_.end(),
-                       [&](const Finished& entry) { return entry.row == row && entry.column == column; });
-  }
-
   void write(int64_t j0, int64_t columns, const OutView& out) {
     const double unscale = std::ldexp(1.0, -packing_.shift());
     for (int64_t j = 0; j < columns; ++j) {
@@ -420,15 +442,36 @@ class PanelProduct {
   const View b_;
   const Extent extent_;
   const Packing packing_;
-  const Panel& columns_;
+  const Packed& columns_;
   const int64_t k_padded_;
-  Panel panel_;
+  Packed panel_;
   int64_t row_ = 0;
   int64_t rows_ = 0;
   std::vector<Finished> finished_;
   alignas(64) float accumulators_[kColumns * kPanel];
   alignas(64) int8_t exponents_[kColumns * kPanel];
+  bool is_finished_[kColumns * kPanel];
 };
+
+template <int N, int G>
+void packed_product(const StepModel& model, const View& a, const View& b, const OutView& out, const Extent& extent,
+                    const Packing& packing, int64_t k_padded, int threads) {
+  const int64_t chunks = (extent.n + kColumns - 1) / kColumns;
+  Packed columns;
+  columns.resize(chunks * kColumns * k_padded, chunks * kColumns * k_padded / N);
+  for_each_task(chunks, threads, [&](int64_t chunk) {
+    if (b.type == Type::kBf16) {
+      pack_chunk<Type::kBf16, N>(b, packing.b, chunk, extent, k_padded, &columns);
+    } else {
+      pack_chunk<Type::kFp16, N>(b, packing.b, chunk, extent, k_padded, &columns);
+    }
+  });
+  const int64_t panels = (extent.m + kPanel - 1) / kPanel;
+  for_each_task(panels, threads, [&](int64_t panel) {
+    PanelProduct product(model, a, b, extent, packing, columns, k_padded);
+    product.run<N, G>(panel * kPanel, out);
+  });
+}
 
 }  // namespace
 
@@ -451,27 +494,13 @@ void tensor_core_product(const StepModel& model, const View& a, const View& b, c
   }
   const int64_t k_padded = (extent.k + 15) / 16 * 16;
   const Packing packing = choose_packing(a, b, extent);
-  Panel columns;
-  columns.values.assign(static_cast<size_t>(extent.n * k_padded), 0.0f);
-  columns.exponents.assign(static_cast<size_t>(extent.n * k_padded), kNoExponent);
-  columns.scalar.assign(static_cast<size_t>(extent.n * k_padded / model.products), 0);
-  const int64_t chunks = (extent.n + kColumns - 1) / kColumns;
-  for_each_task(chunks, threads, [&](int64_t chunk) {
-    const int64_t j = chunk * kColumns;
-    pack_columns(b, packing.b, j, std::min<int64_t>(kColumns, extent.n - j), extent.k, k_padded, model.products,
-                 &columns);
-  });
-  const int64_t panels = (extent.m + kPanel - 1) / kPanel;
-  for_each_task(panels, threads, [&](int64_t panel) {
-    PanelProduct product(model, a, b, extent, packing, columns, k_padded);
-    if (model.products == 16) {
-      product.run<16, 2>(panel * kPanel, out);
-    } else if (model.products == 8) {
-      product.run<8, 1>(panel * kPanel, out);
-    } else {
-      product.run<4, 0>(panel * kPanel, out);
-    }
-  });
+  if (model.products == 16) {
+    packed_product<16, 2>(model, a, b, out, extent, packing, k_padded, threads);
+  } else if (model.products == 8) {
+    packed_product<8, 1>(model, a, b, out, extent, packing, k_padded, threads);
+  } else {
+    packed_product<4, 0>(model, a, b, out, extent, packing, k_padded, threads);
+  }
 }
 
 }  // namespace hostcuda::gemm
