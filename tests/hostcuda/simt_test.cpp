@@ -269,12 +269,17 @@ TEST_F(SimtDeathTest, StickyModeGivesUpOneLaunch) {
     setenv("HOSTCUDA_STICKY", "1", 1);
     DeviceArray<float> in(1024);
     DeviceArray<float> out(1024);
-    const hostcuda::HostKernelEntry* const entry = hostcuda::find_kernel(&hostcuda_kernel_table, "simt_test_rules");
-    SimtTestParams params{in.address(), out.address(), 0, 1024, kBarrierReturned, 0};
-    const int broken = hostcuda_simt_run(entry, 4, 128, 0, &params);
-    params.what = kNothingBroken;
-    const int fine = hostcuda_simt_run(entry, 4, 128, 0, &params);
-    std::_Exit(broken == 1 && fine == 0 ? 7 : 8);
+    static SimtTestParams params{in.address(), out.address(), 0, 1024, kBarrierReturned, 0};
+    // Both launches in one operation, since the stream takes no more after the first.
+    const auto work = [](void*) {
+      const hostcuda::HostKernelEntry* const entry = hostcuda::find_kernel(&hostcuda_kernel_table, "simt_test_rules");
+      const int broken = hostcuda_simt_run(entry, 4, 128, 0, &params);
+      params.what = kNothingBroken;
+      const int fine = hostcuda_simt_run(entry, 4, 128, 0, &params);
+      std::_Exit(broken == 1 && fine == 0 ? 7 : 8);
+    };
+    hostcuda_enqueue(nullptr, work, nullptr, "sticky");
+    hostcuda_stream_synchronize(nullptr);
   };
   EXPECT_EXIT(sticky(), testing::ExitedWithCode(7), "thread 70 has returned");
 }

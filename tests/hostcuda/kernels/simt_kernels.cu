@@ -209,6 +209,7 @@ SDCGUARD_KERNEL(simt_test_rules, SimtTestParams, 256) {
     case kTooMuchStatic: {
       SDCGUARD_SHARED(float, 12288, whole);
       whole[t] = v;
+      v = whole[t];
       break;
     }
     case kCollectiveAny:
