@@ -8,11 +8,11 @@
 namespace hostcuda {
 namespace {
 
-bool known_operation(cublasOperation_t op) {
+bool known_operation(int op) {
   return op == CUBLAS_OP_N || op == CUBLAS_OP_T || op == CUBLAS_OP_C;
 }
 
-bool known_algorithm(cublasGemmAlgo_t algo) {
+bool known_algorithm(int algo) {
   return (algo >= CUBLAS_GEMM_DEFAULT && algo <= CUBLAS_GEMM_ALGO23) ||
          (algo >= CUBLAS_GEMM_DEFAULT_TENSOR_OP && algo <= CUBLAS_GEMM_ALGO15_TENSOR_OP) ||
          algo == CUBLAS_GEMM_AUTOTUNE;
@@ -22,13 +22,13 @@ int64_t least_ld(int64_t rows) {
   return rows > 1 ? rows : 1;
 }
 
-cudaDataType scale_of(cublasComputeType_t compute) {
+cudaDataType scale_of(int compute) {
   return compute == CUBLAS_COMPUTE_16F || compute == CUBLAS_COMPUTE_16F_PEDANTIC ? CUDA_R_16F : CUDA_R_32F;
 }
 
-Matrix matrix(const void* pointer, int64_t ld, int64_t stride, cudaDataType type) {
+Matrix matrix(const void* pointer, int64_t ld, int64_t stride, int type) {
   Matrix result{reinterpret_cast<CUdeviceptr>(pointer), ld, stride, gemm::Type::kFp32, false};
-  type_of(type, &result.type);
+  type_of(static_cast<cudaDataType>(type), &result.type);
   return result;
 }
 
@@ -46,7 +46,9 @@ cublasStatus_t gemm_call(const GemmArguments& x) {
   }
   Matmul matmul{};
   const cublasStatus_t status =
-      hostcuda_check_types(x.compute, scale_of(x.compute), x.a_type, x.b_type, x.c_type, x.c_type, &matmul.compute);
+      hostcuda_check_types(static_cast<cublasComputeType_t>(x.compute), scale_of(x.compute),
+                           static_cast<cudaDataType>(x.a_type), static_cast<cudaDataType>(x.b_type),
+                           static_cast<cudaDataType>(x.c_type), static_cast<cudaDataType>(x.c_type), &matmul.compute);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   if (x.m == 0 || x.n == 0 || x.batch == 0) return CUBLAS_STATUS_SUCCESS;
   if (!x.alpha || !x.beta || !x.c) return CUBLAS_STATUS_INVALID_VALUE;

@@ -8,26 +8,27 @@
 
 namespace hostcuda {
 
+// Enumerations are kept as numbers until they are known to be among the enumerators.
 // Column-major, as in cuBLAS: C_e = alpha op(A_e) op(B_e) + beta C_e for e in [0, batch), strides in elements.
 struct GemmArguments {
   const char* name;
   cublasHandle_t handle;
-  cublasOperation_t transa, transb;
+  int transa, transb;  // cublasOperation_t
   int64_t m, n, k;
   const void* alpha;
   const void* a;
-  cudaDataType a_type;
+  int a_type;  // cudaDataType
   int64_t lda, stride_a;
   const void* b;
-  cudaDataType b_type;
+  int b_type;  // cudaDataType
   int64_t ldb, stride_b;
   const void* beta;
   void* c;
-  cudaDataType c_type;
+  int c_type;  // cudaDataType
   int64_t ldc, stride_c;
   int64_t batch;
-  cublasComputeType_t compute;
-  cublasGemmAlgo_t algo;
+  int compute;  // cublasComputeType_t
+  int algo;     // cublasGemmAlgo_t
 };
 
 // Checks everything and enqueues. NOT_INITIALIZED (no live handle); INVALID_VALUE (operation, algorithm, negative size,

@@ -30,13 +30,15 @@ cublasStatus_t gemm_by_lt(const GemmArguments& x) {
   cublasLtMatrixLayoutOpaque_t a;
   cublasLtMatrixLayoutOpaque_t b;
   cublasLtMatrixLayoutOpaque_t c;
-  cublasLtMatmulDescInit(&desc, x.compute, half_scale ? CUDA_R_16F : CUDA_R_32F);
+  cublasLtMatmulDescInit(&desc, static_cast<cublasComputeType_t>(x.compute), half_scale ? CUDA_R_16F : CUDA_R_32F);
   cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, &pointer_mode, sizeof pointer_mode);
   cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_TRANSA, &transa, sizeof transa);
   cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_TRANSB, &transb, sizeof transb);
-  cublasLtMatrixLayoutInit(&a, x.a_type, x.transa == CUBLAS_OP_N ? m : k, x.transa == CUBLAS_OP_N ? k : m, x.lda);
-  cublasLtMatrixLayoutInit(&b, x.b_type, x.transb == CUBLAS_OP_N ? k : n, x.transb == CUBLAS_OP_N ? n : k, x.ldb);
-  cublasLtMatrixLayoutInit(&c, x.c_type, m, n, x.ldc);
+  cublasLtMatrixLayoutInit(&a, static_cast<cudaDataType>(x.a_type), x.transa == CUBLAS_OP_N ? m : k,
+                           x.transa == CUBLAS_OP_N ? k : m, x.lda);
+  cublasLtMatrixLayoutInit(&b, static_cast<cudaDataType>(x.b_type), x.transb == CUBLAS_OP_N ? k : n,
+                           x.transb == CUBLAS_OP_N ? n : k, x.ldb);
+  cublasLtMatrixLayoutInit(&c, static_cast<cudaDataType>(x.c_type), m, n, x.ldc);
   return cublasLtMatmul(reinterpret_cast<cublasLtHandle_t>(x.handle), &desc, x.alpha, x.a, &a, x.b, &b, x.beta, x.c, &c,
                         x.c, &c, nullptr, nullptr, 0, x.handle->stream);
 }
