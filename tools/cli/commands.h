@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// Commands of the command line: each takes its options and gives the program's exit code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace sdcguard {
+
+// Exit codes of every command: 0 done (or passed), 1 not passed, 2 wrong usage, configuration or installation.
+struct RunOptions {
+  std::string config, mode, every, rate, seed, ring_dir;  // empty: as the environment says
+  bool hostcuda = false;
+  std::vector<std::string> program;
+};
+// Validates the configuration, then becomes the program with the shim preloaded; returns only where that failed:
+// 2, or 126 / 127 as a shell does where the program cannot be started.
+int run_command(const RunOptions& options);
+
+struct TailOptions {
+  std::string ring_dir;
+  bool jsonl = false, follow = false, all = false;
+};
+int tail_command(const TailOptions& options);
+
+int status_command(const std::string& ring_dir, bool json);
+
+// mode_word: "off", or "on" for as configured.
+int control_command(const std::string& ring_dir, int pid, bool on);
+
+int config_command();
+
+int selftest_command();
+
+struct DemoOptions {
+  int seeds = 1;
+  int first_seed = 1;
+  int faults = 5;  // injected into each product
+  std::string model, sentences;
+  bool json = false;
+};
+int demo_command(const DemoOptions& options);
+
+// `given`, or ring_dir of the configuration; empty after printing what is wrong with it.
+std::string ring_dir_or_default(const std::string& given);
+
+}  // namespace sdcguard

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// Installation: where the other pieces lie, found from this program's own place: <prefix>/bin/sdcguard.
+#pragma once
+
+#include <string>
+
+namespace sdcguard {
+
+struct Installation {
+  std::string bin;                    // <prefix>/bin
+  std::string shim;                   // <prefix>/lib/libsdcguard.so
+  std::string hostcuda;               // <prefix>/lib/hostcuda: CUDA on the CPU
+  std::string daemon, encoder, gemm;  // programs in bin
+  // First folder from <prefix> upwards that holds examples/encoder: the source tree of a build. Empty: none.
+  std::string source;
+};
+
+// Paths as they should be; whether a piece is there is for its user to check.
+Installation find_installation();
+
+// Empty where the file is there; else the one line to print.
+std::string missing_piece(const std::string& path);
+
+}  // namespace sdcguard

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// sdcguard: the command line. Options here, each command in a file of its own.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tools/cli/commands.h"
+
+namespace {
+
+using namespace sdcguard;
+
+// `sdcguard run` ends its own options at the first word that is none: the rest is the program's, "--" or not.
+size_t own_arguments(int argc, char** argv) {
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--" || word.empty() || word[0] != '-') return static_cast<size_t>(i);
+    const bool takes_value = word != "--hostcuda" && word != "--help" && word != "-h" && word.find('=') == word.npos;
+    if (takes_value) ++i;
+  }
+  return static_cast<size_t>(argc);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Checks the matrix products of any cuBLAS program while it runs", "sdcguard");
+  app.require_subcommand(1);
+  std::string ring_dir;
+  int code = 0;
+  const auto ring_dir_option = [&ring_dir](CLI::App* command) {
+    command->add_option("--ring-dir", ring_dir, "Folder of the rings; default: ring_dir of the configuration");
+  };
+
+  RunOptions run_options;
+  CLI::App* run = app.add_subcommand("run", "Run a program guarded: sdcguard run [options] [--] program arguments...");
+  run->add_option("--config", run_options.config, "Configuration file");
+  run->add_option("--mode", run_options.mode, "repair, detect, observe or off");
+  run->add_option("--every", run_options.every, "Check one call in this many");
+  run->add_option("--rate", run_options.rate, "Check this share of calls");
+  run->add_option("--seed", run_options.seed, "Seed of the choice of calls and of the sign draws");
+  run->add_option("--ring-dir", run_options.ring_dir, "Folder of the rings");
+  run->add_flag("--hostcuda", run_options.hostcuda, "On the host device (CUDA on the CPU), for tests");
+  run->callback([&] { code = run_command(run_options); });
+
+  TailOptions tail_options;
+  CLI::App* tail = app.add_subcommand("tail", "Show the records of guarded processes: all but clean ones");
+  tail->add_flag("--jsonl", tail_options.jsonl, "JSON lines, as sdcguardd writes them; all calls");
+  tail->add_flag("-f,--follow", tail_options.follow, "Go on until interrupted");
+  tail->add_flag("--all", tail_options.all, "Clean calls too");
+  ring_dir_option(tail);
+  tail->callback([&] {
+    tail_options.ring_dir = ring_dir;
+    code = tail_command(tail_options);
+  });
+
+  bool status_json = false;
+  CLI::App* status =
+      app.add_subcommand("status", "Coverage of each guarded process: calls and FLOPs seen, checked, not");
+  status->add_flag("--json", status_json, "One JSON object");
+  ring_dir_option(status);
+  status->callback([&] { code = status_command(ring_dir, status_json); });
+
+  int pid = 0;
+  for (const bool on : {false, true}) {
+    CLI::App* control = app.add_subcommand(on ? "on" : "off", on ? "Check as configured again" : "Stop checking");
+    control->add_option("pid", pid, "Guarded process")->required()->check(CLI::PositiveNumber);
+    ring_dir_option(control);
+    control->callback([&, on] { code = control_command(ring_dir, pid, on); });
+  }
+
+  CLI::App* config = app.add_subcommand("config", "Show every knob, what it does and what is in force");
+  config->callback([&] { code = config_command(); });
+
+  CLI::App* selftest = app.add_subcommand("selftest", "Test the installed pieces on the host device");
+  selftest->callback([&] { code = selftest_command(); });
+
+  DemoOptions demo_options;
+  CLI::App* demo = app.add_subcommand(
+      "demo", "A sentence encoder on a simulated device: clean, with faults unguarded, with the same faults guarded");
+  demo->add_option("--seeds", demo_options.seeds, "Rounds, each with faults and sign draws of its own")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  demo->add_option("--first-seed", demo_options.first_seed, "Seed of the first round")
+      ->check(CLI::Range(0, 1000000000))
+      ->capture_default_str();
+  demo->add_option("--faults", demo_options.faults, "Accumulator faults injected into each product")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  demo->add_option("--model", demo_options.model, "Folder of the model's weights; default: .cache/model of the source");
+  demo->add_option("--sentences", demo_options.sentences, "Text file, a sentence a line");
+  demo->add_flag("--json", demo_options.json, "One JSON object");
+  demo->callback([&] { code = demo_command(demo_options); });
+
+  std::vector<std::string> own(argv + 1, argv + argc);
+  if (argc > 1 && strcmp(argv[1], "run") == 0) {
+    size_t split = own_arguments(argc, argv);
+    const size_t own_count = split - 1;
+    if (split < static_cast<size_t>(argc) && strcmp(argv[split], "--") == 0) ++split;
+    run_options.program.assign(argv + split, argv + argc);
+    own.resize(own_count);
+    bool help = false;
+    for (const std::string& word : own) help = help || word == "--help" || word == "-h";
+    if (run_options.program.empty() && !help) {
+      fprintf(stderr, "sdcguard: run: no program given\n");
+      return 2;
+    }
+  }
+  std::reverse(own.begin(), own.end());  // CLI11 takes a vector from its back
+  try {
+    app.parse(own);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fprintf(stderr, "sdcguard: %s\n", error.what());
+    return 2;
+  }
+}
