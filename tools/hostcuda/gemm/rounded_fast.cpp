@@ -24,37 +24,70 @@ constexpr int64_t kDepth = 256;  // products a tile takes per visit; a multiple 
 constexpr int64_t kTaskRows = 12 * kRows;  // with kDepth: 192 KiB of A, in L2
 constexpr int64_t kTaskColumns = 16 * kColumns;
 
-// kWidth rows (or columns) a panel, panel-major, each [k][kWidth]; rows past the end are zero.
+// One panel of kWidth lines, [k][kWidth]; lines past the end are zero. Written in order, whatever the layout read.
+template <int kWidth, typename Element, typename Value>
+HOSTCUDA_AVX2 void pack_panel(const Element* data, const View& x, int64_t first, int64_t lines, int64_t k,
+                              Value value_at, float* packed) {
+  const int64_t line_stride = x.row_stride;
+  const int64_t k_stride = x.col_stride;
+  data += first * line_stride;
+  if (lines < kWidth) {
+    for (int64_t l = 0; l < k; ++l) {
+      for (int64_t r = 0; r < kWidth; ++r) {
+        packed[l * kWidth + r] = r < lines ? value_at(data[r * line_stride + l * k_stride]) : 0.0f;
+      }
+    }
+  } else if (line_stride == 1) {
+    for (int64_t l = 0; l < k; ++l) {
+      const Element* from = data + l * k_stride;
+      float* to = packed + l * kWidth;
+#pragma GCC unroll 16
+      for (int r = 0; r < kWidth; ++r) to[r] = value_at(from[r]);
+    }
+  } else {
+    for (int64_t l = 0; l < k; ++l) {
+      const Element* from = data + l * k_stride;
+      float* to = packed + l * kWidth;
+#pragma GCC unroll 16
+      for (int r = 0; r < kWidth; ++r) to[r] = value_at(from[r * line_stride]);
+    }
+  }
+}
+
+// 16 consecutive BF16 lines: two vectors a step of k.
+HOSTCUDA_AVX2 void pack_bf16_lines(const uint16_t* data, int64_t k_stride, int64_t k, float* packed) {
+  for (int64_t l = 0; l < k; ++l) {
+    const auto* from = reinterpret_cast<const __m128i*>(data + l * k_stride);
+    for (int half = 0; half < 2; ++half) {
+      const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(from + half)), 16);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(packed + l * 16 + 8 * half), wide);
+    }
+  }
+}
+
 template <int kWidth>
 void pack(const View& x, int64_t rows, int64_t k, int64_t panel, float* to) {
   const int64_t first = panel * kWidth;
-  const int64_t count = std::min<int64_t>(kWidth, rows - first);
+  const int64_t lines = std::min<int64_t>(kWidth, rows - first);
   float* packed = to + panel * kWidth * k;
-  if (count < kWidth) std::fill(packed, packed + kWidth * k, 0.0f);
-  const auto copy = [&](auto value_at) {
-    if (x.row_stride == 1) {
-      for (int64_t l = 0; l < k; ++l) {
-        for (int64_t r = 0; r < count; ++r) packed[l * kWidth + r] = value_at(first + r + l * x.col_stride);
-      }
-    } else {
-      for (int64_t r = 0; r < count; ++r) {
-        for (int64_t l = 0; l < k; ++l) {
-          packed[l * kWidth + r] = value_at((first + r) * x.row_stride + l * x.col_stride);
-        }
-      }
-    }
-  };
   switch (x.type) {
     case Type::kFp32:
-      copy([data = static_cast<const float*>(x.data)](int64_t i) { return data[i]; });
+      pack_panel<kWidth>(
+          static_cast<const float*>(x.data), x, first, lines, k, [](float element) { return element; }, packed);
       break;
     case Type::kFp16:
-      copy([data = static_cast<const uint16_t*>(x.data)](int64_t i) { return half_to_float(data[i]); });
+      pack_panel<kWidth>(
+          static_cast<const uint16_t*>(x.data), x, first, lines, k,
+          [](uint16_t element) { return half_to_float(element); }, packed);
       break;
     case Type::kBf16:
-      copy([data = static_cast<const uint16_t*>(x.data)](int64_t i) {
-        return std::bit_cast<float>(static_cast<uint32_t>(data[i]) << 16);
-      });
+      if (kWidth == 16 && lines == 16 && x.row_stride == 1) {
+        pack_bf16_lines(static_cast<const uint16_t*>(x.data) + first, x.col_stride, k, packed);
+      } else {
+        pack_panel<kWidth>(
+            static_cast<const uint16_t*>(x.data), x, first, lines, k,
+            [](uint16_t element) { return std::bit_cast<float>(static_cast<uint32_t>(element) << 16); }, packed);
+      }
       break;
   }
 }
@@ -64,9 +97,14 @@ struct Tile {
   __m256 high[kColumns];
 };
 
-// c: [kColumns][kRows], the live accumulators. a: [count][kRows], b: [count][kColumns].
-HOSTCUDA_AVX2_INLINE void rounded_block(const float* a, const float* b, int count, float* c) {
+// c: [kColumns][kRows], the live accumulators. a: [count][kRows], b: [count][kColumns]; next_b is fetched for the tile
+// after this one.
+HOSTCUDA_AVX2_INLINE void rounded_block(const float* a, const float* b, int count, float* c, const float* next_b) {
   Tile sum;
+#pragma GCC unroll 6
+  for (int line = 0; line < kColumns; ++line) {
+    _mm_prefetch(reinterpret_cast<const char*>(next_b + 16 * line), _MM_HINT_T0);
+  }
   {
     const __m256 a0 = _mm256_load_ps(a);
     const __m256 a1 = _mm256_load_ps(a + 8);
@@ -96,15 +134,15 @@ HOSTCUDA_AVX2_INLINE void rounded_block(const float* a, const float* b, int coun
 }
 
 struct Rounded16 {
-  HOSTCUDA_AVX2 static void run(const float* a, const float* b, int64_t count, float* c) {
+  HOSTCUDA_AVX2 static void run(const float* a, const float* b, int64_t count, float* c, const float* next_b) {
     int64_t l = 0;
-    for (; l + 16 <= count; l += 16) rounded_block(a + l * kRows, b + l * kColumns, 16, c);
-    if (l < count) rounded_block(a + l * kRows, b + l * kColumns, static_cast<int>(count - l), c);
+    for (; l + 16 <= count; l += 16) rounded_block(a + l * kRows, b + l * kColumns, 16, c, next_b + l * kColumns);
+    if (l < count) rounded_block(a + l * kRows, b + l * kColumns, static_cast<int>(count - l), c, b);
   }
 };
 
 struct Sequential {
-  HOSTCUDA_AVX2 static void run(const float* a, const float* b, int64_t count, float* c) {
+  HOSTCUDA_AVX2 static void run(const float* a, const float* b, int64_t count, float* c, const float*) {
     Tile sum;
 #pragma GCC unroll 6
     for (int j = 0; j < kColumns; ++j) {
@@ -129,6 +167,15 @@ struct Sequential {
     }
   }
 };
+
+// One column of a finished tile; NaNs canonical.
+HOSTCUDA_AVX2 void write_column(const float* tile, float* to) {
+  const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(kCanonicalNan)));
+  for (int half = 0; half < 2; ++half) {
+    const __m256 value = _mm256_load_ps(tile + 8 * half);
+    _mm256_storeu_ps(to + 8 * half, _mm256_blendv_ps(value, nan, _mm256_cmp_ps(value, value, _CMP_UNORD_Q)));
+  }
+}
 
 template <typename Kernel>
 void product(const View& a, const View& b, const OutView& out, const Extent& extent, int threads) {
@@ -159,7 +206,9 @@ void product(const View& a, const View& b, const OutView& out, const Extent& ext
         const float* panel_a = packed_a.data() + ((row / kRows + down) * extent.k + l) * kRows;
         for (int64_t across = 0; across < tiles_across; ++across) {
           const float* panel_b = packed_b.data() + ((column / kColumns + across) * extent.k + l) * kColumns;
-          Kernel::run(panel_a, panel_b, count, accumulators + (down * tiles_across + across) * kRows * kColumns);
+          const float* next_b = across + 1 < tiles_across ? panel_b + extent.k * kColumns : panel_b;
+          Kernel::run(panel_a, panel_b, count, accumulators + (down * tiles_across + across) * kRows * kColumns,
+                      next_b);
         }
       }
     }
@@ -170,6 +219,10 @@ void product(const View& a, const View& b, const OutView& out, const Extent& ext
         const int64_t j0 = column + across * kColumns;
         const int64_t rows = std::min<int64_t>(kRows, extent.m - i0);
         const int64_t columns = std::min<int64_t>(kColumns, extent.n - j0);
+        if (rows == kRows && out.row_stride == 1) {
+          for (int64_t j = 0; j < columns; ++j) write_column(tile + j * kRows, &out.at(i0, j0 + j));
+          continue;
+        }
         for (int64_t j = 0; j < columns; ++j) {
           for (int64_t i = 0; i < rows; ++i) {
             const float value = tile[j * kRows + i];
