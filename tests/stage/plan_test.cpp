@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+// Plan: the derived numbers against the figures that DESIGN.md and prototype.md state, the scratch layout, refusals.
+#include "kernels/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "kernels/entry_bound.h"
+
+namespace sdcguard {
+namespace {
+
+ProbeRequest request_of(int64_t n1, int64_t n2, int64_t n3, int64_t batch = 1) {
+  ProbeRequest r{};
+  r.n1 = n1;
+  r.n2 = n2;
+  r.n3 = n3;
+  r.batch = batch;
+  r.a = MatrixView{4096, n2, 1, batch > 1 ? n1 * n2 : 0, DataType::kBF16};
+  r.b = MatrixView{4096, 1, n2, batch > 1 ? n2 * n3 : 0, DataType::kBF16};
+  r.finish.d = MatrixView{4096, n3, 1, n1 * n3, DataType::kBF16};
+  r.finish.alpha = 1.0f;
+  r.c_apart = true;
+  r.mode = Mode::kRepair;
+  r.tensor_core = {16, 2};
+  r.sm_count = 132;
+  return r;
+}
+
+TEST(Plan, ClassesFollowTheDesign) {
+  EXPECT_EQ(classes_of(4096, 4096), 8u);
+  EXPECT_EQ(classes_of(4096, 8192), 16u);
+  EXPECT_EQ(classes_of(4096, 14336), 32u);  // 28, rounded up to a power of two
+  EXPECT_EQ(classes_of(1, 4096), 64u);      // 256 cells wanted, capped at kMaxClasses
+  EXPECT_EQ(classes_of(8, 4096), 32u);
+  EXPECT_EQ(classes_of(4096, 64), 8u);
+  EXPECT_EQ(classes_of(4096, 40), 4u);  // at least eight columns a class
+  EXPECT_EQ(classes_of(4096, 7), 1u);
+  EXPECT_EQ(classes_of(4096, 1000000), 64u);
+}
+
+TEST(Plan, LookScaleKeepsTheStatedRate) {
+  EXPECT_NEAR(look_scale_of(4096), 9.7, 0.05);
+  EXPECT_NEAR(look_scale_of(65536), 12.0, 0.05);
+  EXPECT_EQ(look_scale_of(64), 8.0);
+  // Back through the tail law: P(|z| > T) times the cells is the rate of looks at clean products.
+  for (double cells : {4096.0, 65536.0, 1e6}) {
+    const double t = look_scale_of(cells);
+    const double tail = 1e-3 * std::pow(1.0 + 0.056 * (t - 3.68) / 0.417, -1.0 / 0.056);
+    EXPECT_NEAR(tail * cells, 1e-4, 1e-9);
+  }
+}
+
+TEST(Plan, HoeffdingScaleIsAUnionBound) {
+  for (double tests : {1.0, 524288.0}) {
+    const double t = hoeffding_scale_of(tests);
+    EXPECT_NEAR(2.0 * std::exp(-t * t / 2.0) * tests / 1e-15, 1.0, 1e-6);
+  }
+}
+
+TEST(Plan, EntryConstants) {
+  // n2 ((N + 1) / 2^g + 1) / N + n2 / 64 + 16
+  EXPECT_DOUBLE_EQ(entry_c_max(4096, 16, 2), 4096 * (17.0 / 4 + 1) / 16 + 64 + 16);
+  EXPECT_DOUBLE_EQ(entry_c_max(4096, 4, 0), 4096 * 6.0 / 4 + 64 + 16);
+  EXPECT_NEAR(entry_c_max(4096, 1, 64), 4096 + 64 + 16, 1e-9);
+  EXPECT_EQ(tensor_core_of(9, DataType::kBF16).products, 16u);
+  EXPECT_EQ(tensor_core_of(8, DataType::kF16).guard_bits, 1u);
+  EXPECT_EQ(tensor_core_of(12, DataType::kBF16).guard_bits, 0u);  // not measured: the worst case
+  EXPECT_DOUBLE_EQ(entry_tau(entry_scale(0.1), 2.0, 1e9), 32.0 * 0.25 * 2.0);
+  EXPECT_DOUBLE_EQ(entry_tau(entry_scale(1.0), 2.0, 1e9), 32.0 * 1.4826 * 2.0);
+  EXPECT_DOUBLE_EQ(entry_tau(entry_scale(1.0), 2.0, 3.0), 3.0);
+}
+
+TEST(Plan, SmallProductsAreRecomputed) {
+  EXPECT_EQ(make_plan(request_of(3, 64, 64)).params.plan, Plan::kRecompute);
+  EXPECT_EQ(make_plan(request_of(1, 4096, 4096)).params.plan, Plan::kLine);  // 64 cells
+  EXPECT_EQ(make_plan(request_of(64, 64, 7)).params.plan, Plan::kLine);
+  EXPECT_EQ(make_plan(request_of(63, 64, 7)).params.plan, Plan::kRecompute);
+}
+
+TEST(Plan, FinishIsFusedOnlyWhereCIsApart) {
+  ProbeRequest r = request_of(128, 128, 128);
+  ProbePlan plan = make_plan(r);
+  EXPECT_EQ(plan.params.fused_finish, 1);
+  EXPECT_EQ(plan.launch[static_cast<uint32_t>(Kernel::kFinish)].grid, 0u);
+  r.c_apart = false;
+  plan = make_plan(r);
+  EXPECT_EQ(plan.params.fused_finish, 0);
+  EXPECT_EQ(plan.params.finish_launched, 1);
+  EXPECT_GT(plan.launch[static_cast<uint32_t>(Kernel::kFinish)].grid, 0u);
+}
+
+TEST(Plan, ObservedSixteenBitOutputTakesBlockSums) {
+  ProbeRequest r = request_of(128, 128, 1000);
+  r.delivered = true;
+  r.finish.d.address = 0;
+  r.p = MatrixView{4096, 1000, 1, 0, DataType::kBF16};
+  const ProbePlan plan = make_plan(r);
+  EXPECT_EQ(plan.params.plan, Plan::kBlockSums);
+  EXPECT_EQ(plan.params.classes, 32u);
+  EXPECT_EQ(plan.params.repairs, 0);
+  EXPECT_EQ(plan.product_bytes, 0u);
+  r.finish.epilogue = kEpilogueRelu;
+  EXPECT_EQ(make_plan(r).reason, Reason::kUnsupportedEpilogue);
+}
+
+TEST(Plan, Refusals) {
+  EXPECT_EQ(make_plan(request_of(0, 1, 1)).reason, Reason::kEmpty);
+  ProbeRequest r = request_of(4, 4, 4);
+  r.a.type = DataType::kOther;
+  EXPECT_EQ(make_plan(r).reason, Reason::kUnsupportedType);
+  r = request_of(4, 4, 4);
+  r.b.row_stride = r.b.col_stride = 3;
+  EXPECT_EQ(make_plan(r).reason, Reason::kUnsupportedOrder);
+  EXPECT_EQ(make_plan(request_of(int64_t{1} << 32, 1, 1)).reason, Reason::kLinesOverflow);
+  EXPECT_EQ(make_plan(request_of(int64_t{1} << 31, 1, int64_t{1} << 30)).reason, Reason::kNoWorkspace);
+}
+
+// Arrays do not overlap, are aligned, and the sizes are those that the kernels' shapes need.
+TEST(Plan, ScratchLayoutIsDisjoint) {
+  for (const ProbeRequest& r : {request_of(512, 384, 1536), request_of(5, 17, 33, 7), request_of(1, 4096, 50000)}) {
+    const ProbePlan plan = make_plan(r);
+    ASSERT_TRUE(plan.usable());
+    const ProbeParams& p = plan.params;
+    const ScratchLayout& l = plan.layout;
+    const uint64_t tiles = static_cast<uint64_t>((p.n2 + kFoldTile - 1) / kFoldTile * p.fold_batch);
+    const uint64_t words = static_cast<uint64_t>((p.n3 + 31) / 32);
+    const uint64_t lines = static_cast<uint64_t>(p.lines);
+    const uint64_t fold = static_cast<uint64_t>(p.fold_batch);
+    const uint64_t rows = fold * static_cast<uint64_t>(p.n2);
+    const std::map<uint64_t, uint64_t> sizes = {
+        {l.fold_ticket, kZeroedScratchBytes},
+        {l.verdict, sizeof(Verdict)},
+        {l.tile_marks, tiles * (1 + kMaxMarkedColumns) * 4},
+        {l.tile_energy, tiles * p.classes * 8},
+        {l.fold_sums, rows * p.vectors * 4},
+        {l.fold_mean, rows * 4},
+        {l.fold_deviation, rows * 4},
+        {l.signs, kDraws * words * 4},
+        {l.column_marks, fold * words * 4},
+        {l.marked_columns, fold * (1 + kMaxMarkedColumns) * 4},
+        {l.line_dots, lines * p.vectors * 4},
+        {l.line_noise, lines * 16},
+        {l.line_peak, lines * 4},
+        {l.peak_counts, static_cast<uint64_t>(p.batch) * kPeakBins * 4},
+        {l.peak_sums, static_cast<uint64_t>(p.batch) * kPeakBins * 8},
+        {l.sigmas, static_cast<uint64_t>(p.batch) * 4},
+        {l.listed, lines * 4},
+        {l.recomputed, (p.line_slots + uint64_t{p.repair_grid} * kSpareLines) * 3 * static_cast<uint64_t>(p.n3) * 4}};
+    ASSERT_EQ(sizes.size(), 18u);
+    uint64_t end = 0;
+    for (const auto& [offset, bytes] : sizes) {
+      EXPECT_EQ(offset % 256, 0u);
+      EXPECT_GE(offset, end);
+      end = offset + bytes;
+    }
+    EXPECT_LE(end, l.bytes);
+    EXPECT_EQ(l.fold_ticket, 0u);  // the part that is zeroed at allocation is the first
+  }
+}
+
+TEST(Plan, LaunchesStayInTheBudget) {
+  const ProbePlan plan = make_plan(request_of(8192, 4096, 14336));
+  int launches = 0;
+  for (const LaunchShape& shape : plan.launch) {
+    launches += shape.grid != 0 ? 1 : 0;
+    EXPECT_LE(shape.block, 512u);
+    EXPECT_LE(shape.grid, 8u * 132u);
+  }
+  EXPECT_EQ(launches, 5);  // the sixth is the finish that could not be fused
+}
+
+}  // namespace
+}  // namespace sdcguard
