@@ -16,6 +16,11 @@ namespace sdcguard {
 namespace {
 
 constexpr int kBrokenRuleExit = 86;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int64_t kTimingRounds = 10;
+#else
+constexpr int64_t kTimingRounds = 200;
+#endif
 
 class Simt : public testing::Test {
  protected:
@@ -291,12 +296,12 @@ TEST_F(Simt, CostsArePrinted) {
                                "loop alone, ns a thread", "checked load, ns"};
   double alone = 0;
   for (const uint32_t what : {3u, 0u, 1u, 2u, 4u}) {
-    constexpr int64_t kTimes = 200;
     double best = 1e9;
     for (int repeat = 0; repeat < 3; ++repeat) {
       double time = 0;
-      ASSERT_EQ(run({"simt_test_timing", 4, 256, 0, &time}, {in.address(), out.address(), 0, kTimes, what, 0}), 0);
-      best = std::min(best, time / (4.0 * 256.0 * kTimes));
+      ASSERT_EQ(run({"simt_test_timing", 4, 256, 0, &time}, {in.address(), out.address(), 0, kTimingRounds, what, 0}),
+                0);
+      best = std::min(best, time / (4.0 * 256.0 * kTimingRounds));
     }
     if (what == 3) alone = best;
     std::printf("%s: %.1f\n", names[what], what == 3 ? best : best - alone);
