@@ -282,6 +282,7 @@ void Encoder::feed_forward(const LayerWeights& host, const DeviceLayer& layer, c
 std::vector<float> Encoder::encode(const std::vector<std::vector<int32_t>>& tokens, int32_t pad) {
   const ModelConfig& c = weights_.config;
   std::vector<int> lengths;
+  lengths.reserve(tokens.size());
   for (const std::vector<int32_t>& sentence : tokens) lengths.push_back(static_cast<int>(sentence.size()));
   if (lengths.empty()) return {};
   const auto [shortest, longest] = std::minmax_element(lengths.begin(), lengths.end());

@@ -93,8 +93,8 @@ struct Result {
 Result encode_file(const Options& options) {
   Result result;
   result.sentences = read_sentences(options.sentences);
-  const encoder::Tokenizer tokenizer(options.model + "/vocab.txt");
   const encoder::ModelWeights weights = encoder::load_weights(options.model);
+  const encoder::Tokenizer tokenizer(options.model + "/vocab.txt");
   if (tokenizer.size() != static_cast<std::size_t>(weights.config.vocabulary)) {
     throw std::runtime_error(options.model + "/vocab.txt: has " + std::to_string(tokenizer.size()) +
                              " pieces, config.json says " + std::to_string(weights.config.vocabulary));

@@ -341,7 +341,8 @@ TEST(Encoder_Error, MissingOrBadFileIsOneLineAndExitOne) {
   const auto with = [&](const std::string& folder, const std::string& file) {
     return run_encoder({"--model", folder, "--sentences", file});
   };
-  expect_one_line_error(with(scratch / "absent", sentences), "absent/vocab.txt");
+  expect_one_line_error(with(scratch / "absent", sentences),
+                        "absent/config.json: cannot be read (tools/fetch_model.sh");
   expect_one_line_error(with(model, scratch / "absent.txt"), "absent.txt: cannot be read");
   write_file(scratch / "empty.txt", "# only a comment\n\n   \n");
   expect_one_line_error(with(model, scratch / "empty.txt"), "empty.txt: holds no sentence");
