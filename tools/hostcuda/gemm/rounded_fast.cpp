@@ -22,7 +22,7 @@ constexpr int kRows = 16;  // of a register tile: two vectors
 constexpr int kColumns = 6;
 constexpr int64_t kDepth = 256;  // products a tile takes per visit; a multiple of 16. A panel of that depth: 16 KiB
 constexpr int64_t kTaskRows = 12 * kRows;  // with kDepth: 192 KiB of A, in L2
-constexpr int64_t kTaskColumns = 16 * kColumns;
+constexpr int64_t kTaskColumns = 32 * kColumns;
 
 // One panel of kWidth lines, [k][kWidth]; lines past the end are zero. Written in order, whatever the layout read.
 template <int kWidth, typename Element, typename Value>
@@ -198,8 +198,9 @@ void product(const View& a, const View& b, const OutView& out, const Extent& ext
     const int64_t column = task / row_tasks * kTaskColumns;
     const int64_t tiles_down = (std::min(kTaskRows, extent.m - row) + kRows - 1) / kRows;
     const int64_t tiles_across = (std::min(kTaskColumns, extent.n - column) + kColumns - 1) / kColumns;
-    alignas(64) float accumulators[kTaskRows * kTaskColumns];  // tile by tile, [kColumns][kRows] each
-    std::fill(accumulators, accumulators + tiles_down * tiles_across * kRows * kColumns, 0.0f);
+    // Tile by tile, [kColumns][kRows] each.
+    AlignedVector<float> live(static_cast<size_t>(tiles_down * tiles_across * kRows * kColumns), 0.0f);
+    float* accumulators = live.data();
     for (int64_t l = 0; l < extent.k; l += kDepth) {
       const int64_t count = std::min(kDepth, extent.k - l);
       for (int64_t down = 0; down < tiles_down; ++down) {
