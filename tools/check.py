@@ -68,6 +68,8 @@ def check_layering(root):
             if not match:
                 continue
             included = match.group(1)
+            if included == "shim/entry_points.def":  # names of entry points, no code: record readers need them
+                continue
             where = f"{relative}:{number}"
             if layer in NO_CUDA and re.match(r"(cuda|cublas|cuda_runtime|cublasLt|cublas_api)[\w]*\.h$", included):
                 yield f"{where}: {layer} includes the CUDA header {included}; it must build without CUDA"
