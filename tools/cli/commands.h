@@ -35,7 +35,7 @@ int selftest_command();
 struct DemoOptions {
   int seeds = 1;
   int first_seed = 1;
-  int faults = 5;  // injected into each product
+  int faults = 6;  // injected into each product
   std::string model, sentences;
   bool json = false;
 };
