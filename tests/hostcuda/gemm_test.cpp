@@ -197,6 +197,7 @@ std::vector<DataKind> data_kinds() {
       {"huge", [](auto& g) { return std::make_pair(gauss(g, 0x1p105f), gauss(g)); }},
       {"overflowing", [](auto& g) { return std::make_pair(gauss(g, 0x1p100f), gauss(g, 0x1p27f)); }},
       {"subnormal", [](auto& g) { return std::make_pair(sometimes(g, gauss(g), gauss(g, 0x1p-130f), 40), gauss(g)); }},
+      {"fp16 subnormal", [](auto& g) { return std::make_pair(spread(g, -24, -13), spread(g, -14, 1)); }},
       {"mixed scale",
        [](auto& g) {
          return std::make_pair(Values([&g](int64_t r, int64_t) {
@@ -288,6 +289,20 @@ TEST(Gemm, VectorPaths_EachWayOutIsTaken) {
   EXPECT_EQ(outlier.overflow, 0);
   const ScalarSteps lost = steps_of(sometimes(generator, gauss(generator), fixed(INFINITY), 64), gauss(generator));
   EXPECT_GT(lost.chains, 0);
+}
+
+// A scalar step may leave an accumulator that a later vector step, all zeros, would cut off at 2^(-84 - 25).
+TEST(Gemm, VectorPaths_AccumulatorBelowTheWindowIsKept) {
+  std::mt19937 generator(14);
+  const Order order = order_named("h100");
+  const auto lonely = [&](int64_t row, int64_t l) {
+    return row != 0 ? gauss(generator)(0, 0) : l == 0 ? 0x1.fep-100f : 0.0f;
+  };
+  const auto full = [&](int64_t l, int64_t) { return l == 0 ? 0x1.fep0f : gauss(generator)(0, 0); };
+  Case one = make_case(Type::kBf16, 32, 8, 48, 1, false, false, lonely, full);
+  compute_product(order, 1, one.product);
+  EXPECT_EQ(one.out[0], 0x1.fep-100f * 0x1.fep0f);
+  EXPECT_EQ(differing(order, one.product), 0);
 }
 
 TEST(Gemm, VectorPaths_Int32OverflowIsSeen) {
