@@ -5,9 +5,16 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 namespace sdcguard {
+namespace {
+
+constexpr int kDaemonStartMs = 60'000;  // a loaded machine may take seconds to start a program
+
+}  // namespace
 
 GuardedResult run_guarded(const Installation& pieces, const RunFolder& folder, const GuardedRun& run) {
   GuardedResult result;
@@ -46,6 +53,14 @@ GuardedResult run_guarded(const Installation& pieces, const RunFolder& folder, c
     if (!daemon.start(watch)) {
       result.error = daemon.error();
       return result;
+    }
+    // Its output is there once it is ready to be stopped; without it the program would run unread.
+    for (int waited_ms = 0; !std::filesystem::exists(result.jsonl); waited_ms += 10) {
+      if (waited_ms >= kDaemonStartMs) {
+        result.error = "sdcguard: sdcguardd did not start\n" + tail_of(watch.stderr_path, 5);
+        return result;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
   result.exit_code = run_to_end(program, run.timeout_s, &result.error);

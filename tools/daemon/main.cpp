@@ -56,13 +56,8 @@ int run(int argc, char** argv) {
     }
     ring_dir = loaded.config.ring_dir;
   }
-  sdcguard::JsonlSink sink;
-  if (!jsonl.empty() && !sink.open(jsonl)) {
-    fprintf(stderr, "sdcguardd: %s: %s\n", jsonl.c_str(), sink.error().c_str());
-    return 2;
-  }
-
-  // A wait ends at once on a stop signal: blocked but for ppoll, so that none slips in before it.
+  // Before the output is made: who sees that file may send a stop signal. A wait ends at once on one: they are blocked
+  // but for ppoll, so that none slips in before it.
   struct sigaction action = {};
   action.sa_handler = on_stop;
   sigset_t stops, found;
@@ -76,6 +71,12 @@ int run(int argc, char** argv) {
   sigdelset(&found, SIGINT);
   sigdelset(&found, SIGHUP);
   signal(SIGPIPE, SIG_IGN);
+
+  sdcguard::JsonlSink sink;
+  if (!jsonl.empty() && !sink.open(jsonl)) {
+    fprintf(stderr, "sdcguardd: %s: %s\n", jsonl.c_str(), sink.error().c_str());
+    return 2;
+  }
 
   sdcguard::Watcher watcher({ring_dir, keep}, sink);
   spdlog::info("watching {}", ring_dir);
