@@ -3,9 +3,6 @@
 // asked, and the wrapper bound to its library is returned. NULL stays NULL.
 #include <dlfcn.h>
 
-#include <atomic>
-#include <cstring>
-
 #include "shim/intercept.h"
 #include "shim/resolve.h"
 
@@ -21,18 +18,19 @@ namespace {
 
 using DlsymFn = void* (*)(void*, const char*);
 
-// Zero-initialised: usable before any constructor.
-std::atomic<DlsymFn> g_real_dlsym;
+// Zero-initialised: usable before any constructor. Read and written by builtins: std::atomic's members would be
+// instrumented functions of their own.
+DlsymFn g_real_dlsym;
 
 // The C library's dlsym, or that of an interposer behind us. Null: none found.
 SDCGUARD_BEFORE_START DlsymFn real_dlsym() {
-  DlsymFn real = g_real_dlsym.load(std::memory_order_relaxed);
+  DlsymFn real = __atomic_load_n(&g_real_dlsym, __ATOMIC_RELAXED);
   if (real != nullptr) return real;
-  for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"}) {
-    real = reinterpret_cast<DlsymFn>(dlvsym(RTLD_NEXT, "dlsym", version));
-    if (real != nullptr) break;
+  const char* const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+  for (int i = 0; i < 3 && real == nullptr; ++i) {
+    real = reinterpret_cast<DlsymFn>(dlvsym(RTLD_NEXT, "dlsym", versions[i]));
   }
-  g_real_dlsym.store(real, std::memory_order_relaxed);
+  __atomic_store_n(&g_real_dlsym, real, __ATOMIC_RELAXED);
   return real;
 }
 

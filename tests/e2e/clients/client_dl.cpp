@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A program that is linked to no cuBLAS and reaches it in every other way, one a run: client_dl ROUTE.
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -146,10 +147,33 @@ void route_two_majors() {
   EXPECT(cublas_record(library12)->calls == 3 && cublas_record(library13)->calls == 2);
   EXPECT(function_of<int(const void*)>(third13, "third_product_on")(unseen) == 0);
   EXPECT(cublas_record(library12)->calls == 3 && cublas_record(library13)->calls == 3);
-  // A handle value that is used again by the other major.
-  EXPECT(function_of<Destroy>(library12, "cublasDestroy_v2")(handle12) == 0);
-  EXPECT(function_of<int(const void*)>(third13, "third_product_on")(handle13) == 0);
-  EXPECT(cublas_record(library13)->calls == 4);
+}
+
+// A caller that was linked to no cuBLAS: only the handle tells which major it means.
+void route_handle_decides() {
+  void* library12 = open_library("libcublas.so.12");
+  void* library13 = open_library("libcublas.so.13");
+  auto* product_on = function_of<int(const void*)>(open_library("libunderlinked.so"), "third_product_on");
+  void* handle12 = make_handle(library12);
+  void* handle13 = make_handle(library13);
+  for (int round = 1; round <= 3; ++round) {
+    EXPECT(product_on(handle13) == 0 && cublas_record(library13)->calls == round);
+    EXPECT(product_on(handle12) == 0 && cublas_record(library12)->calls == round);
+  }
+  EXPECT(guarded(6));
+  // The value of a destroyed handle says nothing any more: the caller's own object decides again.
+  static uint64_t place[8];
+  function_of<void(void*)>(library12, "stub_put_next_handle")(place);
+  EXPECT(make_handle(library12) == place);
+  EXPECT(product_on(place) == 0 && cublas_record(library12)->calls == 4);
+  EXPECT(function_of<Destroy>(library12, "cublasDestroy_v2")(place) == 0);
+  void* third13 = open_library("libthird_13.so");
+  EXPECT(function_of<int(const void*)>(third13, "third_product_on")(place) == 0);
+  EXPECT(cublas_record(library12)->calls == 4 && cublas_record(library13)->calls == 4);
+  // The same value, made again by the other major.
+  function_of<void(void*)>(library13, "stub_put_next_handle")(place);
+  EXPECT(make_handle(library13) == place);
+  EXPECT(product_on(place) == 0 && cublas_record(library13)->calls == 5);
 }
 
 // libcublas calls the public cublasLtMatmul inside cublasGemmEx (STUB_ROUTE_LT=1): one guarded call, not two.
@@ -228,7 +252,12 @@ void route_reload() {
     EXPECT(product(gemm, handle) == 0);
     EXPECT(cublas_record(library)->calls == 1 && guarded(round + 1));
     EXPECT(function_of<Destroy>(library, "cublasDestroy_v2")(handle) == 0);
+    Dl_info info;
+    EXPECT(dladdr(reinterpret_cast<void*>(cublas_record(library)), &info) != 0);
     EXPECT(dlclose(library) == 0);
+    // The next one must come to lie elsewhere.
+    EXPECT(mmap(info.dli_fbase, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) ==
+           info.dli_fbase);
   }
 }
 
@@ -244,6 +273,7 @@ const Route kRoutes[] = {
     {"next", route_next},
     {"tail_jump", route_tail_jump},
     {"two_majors", route_two_majors},
+    {"handle_decides", route_handle_decides},
     {"depth", route_depth},
     {"redefined", route_redefined},
     {"errors", route_errors},

@@ -14,7 +14,6 @@ namespace {
 std::atomic<int> guarded_calls;
 std::atomic<int> warm_calls;
 std::atomic<int> forgotten;
-sdcguard::GemmCall last_call;
 sdcguard::ThreadCounters counters;
 float constants[2] = {1.0f, 0.0f};
 alignas(256) float scratch[1 << 16];
@@ -38,7 +37,6 @@ void policy_forget_after_fork() noexcept {}
 
 int run_guarded(GemmCall& call) noexcept {
   ++guarded_calls;
-  last_call = call;
   const uint64_t site = site_of(call);
   if (getenv("ROUTES_UPGRADE") != nullptr && upgrade_permitted(call, site)) {
     const int64_t ld = (columns_of_p(call) + 3) / 4 * 4;
@@ -71,9 +69,6 @@ ROUTES_EXPORT int routes_warm_calls() {
 }
 ROUTES_EXPORT int routes_forgotten() {
   return forgotten;
-}
-ROUTES_EXPORT const sdcguard::GemmCall* routes_last_call() {
-  return &last_call;
 }
 ROUTES_EXPORT const float* routes_scratch() {
   return scratch;
