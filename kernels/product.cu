@@ -109,7 +109,9 @@ SDCGUARD_DEVICE float history_quantile(uint64_t history, const Shared<float>& va
     if (rank == (filled - 1) / 4) *result = values[t];
   }
   sync_threads();
-  return *result;
+  const float quantile = *result;
+  sync_threads();  // all have read it before the next call writes
+  return quantile;
 }
 
 // True where the line is set aside.
@@ -120,7 +122,7 @@ SDCGUARD_DEVICE bool is_aside(float peak) {
 SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, const Shared<uint32_t>& counters) {
   using namespace product;
   // counters: [0] lines dirty so far, [1..8] lines of each warp in this round, [9] sigma as used, [10] worst, [11] any
-  // line to list, [12] sigma before the cap (floats as their bits)
+  // line to list, [12] sigma before the cap (floats as their bits), [13] nothing stands against a judgement
   const uint32_t t = thread_index();
   float history = history_quantile(p.site_history, values, values + kHistoryDepth);
   if (!(history > 0.0f)) history = history_quantile(p.family_history, values, values + kHistoryDepth);
@@ -165,20 +167,21 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
   }
   sync_threads();
 
-  Verdict verdict = load<Verdict>(p.verdict, 0);
-  // Counters that this kernel's grid and the operand pass added to: read as atomics, they bypass a stale cache line.
-  verdict.lines_nonfinite = atomic_or(p.verdict + offsetof(Verdict, lines_nonfinite), 0, 0u);
-  verdict.range = atomic_or(p.verdict + offsetof(Verdict, range), 0, 0u);
-  if (verdict.word == 0 && verdict.range != 0) {
-    verdict.word = kVerdictUnverified;
-    verdict.reason = static_cast<uint32_t>(Reason::kRange);
+  Verdict verdict{};
+  if (t == 0) {
+    verdict = load<Verdict>(p.verdict, 0);
+    if (verdict.word == 0 && verdict.range != 0) {
+      verdict.word = kVerdictUnverified;
+      verdict.reason = static_cast<uint32_t>(Reason::kRange);
+    }
+    if (verdict.word == 0 && static_cast<int64_t>(verdict.lines_nonfinite) == p.lines) {
+      verdict.word = kVerdictUnverified;
+      verdict.reason = static_cast<uint32_t>(Reason::kNonfiniteOperand);
+    }
+    counters[13] = verdict.word == 0 ? 1u : 0u;
   }
-  if (verdict.word == 0 && static_cast<int64_t>(verdict.lines_nonfinite) == p.lines) {
-    verdict.word = kVerdictUnverified;
-    verdict.reason = static_cast<uint32_t>(Reason::kNonfiniteOperand);
-  }
-  const bool judged = verdict.word == 0;
-  sync_threads();  // all have read the verdict before thread 0 writes it
+  sync_threads();
+  const bool judged = counters[13] != 0;
 
   if (judged && counters[11] != 0) {
     for (int64_t first = 0; first < p.lines; first += kThreads) {
