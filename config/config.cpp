@@ -185,7 +185,8 @@ bool read_file(const std::string& path, std::string* text, std::string* why) {
     return false;
   }
   struct stat status = {};
-  bool good = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  // A character device is read like a file, so that /dev/null stands for "no settings".
+  bool good = fstat(fd, &status) == 0 && (S_ISREG(status.st_mode) || S_ISCHR(status.st_mode));
   if (!good) *why = "not a regular file";
   char buffer[4096];
   while (good) {

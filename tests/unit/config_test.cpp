@@ -213,6 +213,9 @@ TEST(Config_File, ThatCannotBeReadIsSaid) {
   EXPECT_EQ(error_of("SDCGUARD_CONFIG", "/nonexistent/x.toml"),
             "sdcguard: SDCGUARD_CONFIG = /nonexistent/x.toml: cannot be read: No such file or directory");
   EXPECT_EQ(error_of("SDCGUARD_CONFIG", "/"), "sdcguard: SDCGUARD_CONFIG = /: cannot be read: not a regular file");
+  EXPECT_EQ(error_of("SDCGUARD_CONFIG", "/dev/null"), "");
+  EXPECT_EQ(error_of("SDCGUARD_CONFIG", "/dev/zero"),
+            "sdcguard: SDCGUARD_CONFIG = /dev/zero: cannot be read: larger than 1 MiB");
   EXPECT_EQ(error_of("every = \n").substr(0, 26), "sdcguard: F:1: not TOML: E");
   EXPECT_NE(error_of(std::string(2 << 20, '#')).find("larger than 1 MiB"), std::string::npos);
   EXPECT_NE(error_of(std::string("mode = \"\xff\xfe\"\n")), "");

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 namespace sdcguard {
@@ -40,7 +41,10 @@ GuardedResult run_guarded(const Installation& pieces, const RunFolder& folder, c
   Subprocess daemon;
   if (run.guarded) {
     program.environment["LD_PRELOAD"] = pieces.shim;
-    program.environment["SDCGUARD_CONFIG"] = "/dev/null";  // not what this machine's own file says
+    // An empty file, not what this machine's own says.
+    const std::string config = folder / (run.name + ".toml");
+    std::ofstream{config};
+    program.environment["SDCGUARD_CONFIG"] = config;
     program.environment["SDCGUARD_MODE"] = run.mode;
     program.environment["SDCGUARD_EVERY"] = "1";
     program.environment["SDCGUARD_SEED"] = std::to_string(run.seed);

@@ -13,7 +13,7 @@
 namespace sdcguard {
 namespace {
 
-// One entry of the raw product replaced: 1000 is far outside of a 320-term sum of values below 1.
+// One entry of the raw product replaced: 1000 is far outside of a 128-term sum of values below 1.
 constexpr const char* kOneWrongEntry = "seed = 3\n[[fault]]\nkind = \"word\"\nvalue = 1000.0\n";
 
 std::string bytes_of(const std::string& path) {
@@ -58,7 +58,8 @@ class Selftest {
     GuardedRun run;
     run.name = "run" + std::to_string(runs_++);
     const std::string dump = folder_ / (run.name + ".d");
-    run.argv = {pieces_.gemm, "--dump", dump};
+    // Large enough for the line plan (512 cells), small enough for a CPU.
+    run.argv = {pieces_.gemm, "--m", "192", "--n", "64", "--k", "128", "--dump", dump};
     run.argv.insert(run.argv.end(), client.begin(), client.end());
     if (check) run.argv.push_back("--check");
     run.guarded = guarded;
