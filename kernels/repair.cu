@@ -109,33 +109,48 @@ SDCGUARD_DEVICE repair::Line listed_line(const ProbeParams& p, uint32_t listed_i
   return line;
 }
 
-// Median of d / w over the line, or, where slots_listed is not 0 (lines of fewer than kEntryMedianMin entries), over
-// the slots of the line's batch entry. The a-priori envelope where these are too few, and for 16-bit results, whose own
+// First place of the list, among its `sorted` leading lines, that holds `line` or a later one.
+SDCGUARD_DEVICE uint32_t first_listed(const ProbeParams& p, uint32_t sorted, int64_t line) {
+  uint32_t low = 0;
+  uint32_t high = sorted;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (load<uint32_t>(p.listed, middle) < line) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// Listed lines that are compared together: one line, or, for lines of fewer than kEntryMedianMin entries, all dirty
+// lines of a batch entry, which stand side by side in the list. Line i of the list has its slot at first_slot + i.
+struct Pool {
+  uint32_t first;
+  uint32_t end;
+  uint32_t first_slot;
+};
+
+// Median of d / w over the pool. The a-priori envelope where it has too few entries, and for 16-bit results, whose own
 // rounding drowns the accumulation's. All threads get the same value.
-SDCGUARD_DEVICE float median_ratio(const ProbeParams& p, const FinishScalars& scalars, const repair::Line& own,
-                                   uint32_t slots_listed, const Shared<uint32_t>& digits,
-                                   const Shared<uint32_t>& state) {
+SDCGUARD_DEVICE float median_ratio(const ProbeParams& p, const FinishScalars& scalars, Pool pool,
+                                   const Shared<uint32_t>& digits, const Shared<uint32_t>& state) {
   using namespace repair;
   if (p.delivered != 0 && p.p.type != DataType::kF32) return p.sigma_envelope;
   const uint32_t t = thread_index();
-  const bool pooled = slots_listed != 0;
-  const int64_t pool = pooled ? int64_t{slots_listed} * p.n3 : p.n3;
+  const int64_t entries = int64_t{pool.end - pool.first} * p.n3;
+  Line line = listed_line(p, pool.first, pool.first_slot);
   uint32_t prefix = 0;
   uint32_t rank = 0;
   for (uint32_t pass = 0; pass < 4; ++pass) {
     const uint32_t shift = 24 - 8 * pass;
     if (t < kDigits) digits[t] = 0;
     sync_threads();
-    for (int64_t i = t; i < pool; i += kThreads) {
-      Line line = own;
-      int64_t col = i;
-      if (pooled) {
-        const uint32_t slot = static_cast<uint32_t>(i / p.n3);
-        col = i % p.n3;
-        line = listed_line(p, slot, slot);
-        if (line.entry != own.entry) continue;
-      }
-      const float ratio = ratio_of(compare(p, scalars, line, col));
+    for (int64_t i = t; i < entries; i += kThreads) {
+      const auto at = static_cast<uint32_t>(i / p.n3);
+      if (pool.end - pool.first > 1) line = listed_line(p, pool.first + at, pool.first_slot + at);
+      const float ratio = ratio_of(compare(p, scalars, line, i - int64_t{at} * p.n3));
       if (ratio < 0.0f) continue;
       const uint32_t bits = bits_of(ratio);
       if (pass != 0 && bits >> (shift + 8) != prefix) continue;
@@ -311,19 +326,23 @@ SDCGUARD_KERNEL(sdcguard_escalate_repair, ProbeParams, 256) {
   const uint32_t slots = listed < p.line_slots ? listed : p.line_slots;
   const FinishScalars scalars = finish_scalars(p.finish);
   const bool pooled = p.n3 < kEntryMedianMin;
-  int64_t median_entry = -1;
-  float median = 0.0f;
-  for (uint32_t i = 0; i < slots; ++i) {
-    const Line line = listed_line(p, i, i);
-    // Pooled lines share their entry's median, so one block judges them all: repairs of another could change it.
-    if (block_index() != (pooled ? line.entry : int64_t{i}) % grid_blocks()) continue;
-    if (!pooled) {
-      median = median_ratio(p, scalars, line, 0, digits, state);
-    } else if (line.entry != median_entry) {
-      median = median_ratio(p, scalars, line, slots, digits, state);
-      median_entry = line.entry;
+  // The dirty lines that have slots: in line order.
+  const uint32_t sorted = dirty < slots ? dirty : slots;
+  if (pooled) {
+    // One block judges all lines of a batch entry: the repairs of another could change their common median.
+    for (int64_t entry = block_index(); entry < p.batch; entry += grid_blocks()) {
+      const uint32_t first = first_listed(p, sorted, entry * p.n1);
+      const uint32_t end = first_listed(p, sorted, (entry + 1) * p.n1);
+      if (first == end) continue;
+      const float median = median_ratio(p, scalars, Pool{first, end, first}, digits, state);
+      for (uint32_t i = first; i < end; ++i) {
+        judge_line(p, scalars, listed_line(p, i, i), median, false, state, sums);
+      }
     }
-    judge_line(p, scalars, line, median, i >= dirty, state, sums);
+  }
+  for (uint32_t i = (pooled ? sorted : 0) + block_index(); i < slots; i += grid_blocks()) {
+    const float median = median_ratio(p, scalars, Pool{i, i + 1, i}, digits, state);
+    judge_line(p, scalars, listed_line(p, i, i), median, i >= dirty, state, sums);
   }
   const int64_t slices = (p.n3 + recompute::kColumns - 1) / recompute::kColumns;
   const uint32_t spare = p.line_slots + block_index() * kSpareLines;
@@ -344,7 +363,8 @@ SDCGUARD_KERNEL(sdcguard_escalate_repair, ProbeParams, 256) {
       for (uint32_t l = 0; l < count; ++l) {
         const Line line = listed_line(p, from + l, spare + l);
         // Pooled lines have slots for all but huge batches (plan.h); beyond them the envelope serves.
-        const float own = pooled ? p.sigma_envelope : median_ratio(p, scalars, line, 0, digits, state);
+        const Pool own_line = {from + l, from + l + 1, spare + l};
+        const float own = pooled ? p.sigma_envelope : median_ratio(p, scalars, own_line, digits, state);
         judge_line(p, scalars, line, own, from + l >= dirty, state, sums);
       }
       from += count;

@@ -13,6 +13,7 @@
 #include "shim/gemm_call.h"
 #include "shim/pipeline.h"
 #include "shim/policy.h"
+#include "shim/process.h"
 #include "shim/resolve.h"
 
 namespace sdcguard {
@@ -97,6 +98,7 @@ std::atomic<bool> g_fork_handler;
 
 void after_fork_in_child() {
   resolve_forget_after_fork();
+  process_forget_after_fork();
   policy_forget_after_fork();
   context_forget_after_fork();
 }

@@ -10,14 +10,11 @@
 #include <new>
 #include <string>
 
-#include "shim/policy.h"
-
 namespace sdcguard {
 namespace {
 
 std::atomic<Process*> made{nullptr};
 pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
-std::atomic<bool> fork_handler_registered{false};
 // Counters of threads that have no slot in a ring.
 ThreadCounters counters_without_ring;
 
@@ -25,13 +22,6 @@ void print_line(const std::string& line) {
   const std::string text = line + "\n";
   // A write that fails has nowhere to be reported.
   if (write(STDERR_FILENO, text.data(), text.size()) < 0) errno = 0;
-}
-
-// Child of fork: a new process, with rings and thread numbers of its own. Device state is forgotten by context.cpp.
-void forget_after_fork() {
-  made.store(nullptr, std::memory_order_release);
-  making = PTHREAD_MUTEX_INITIALIZER;
-  policy_forget_after_fork();
 }
 
 Process* make_process() noexcept {
@@ -71,7 +61,6 @@ const Process& the_process() noexcept {
   pthread_mutex_lock(&making);
   Process* process = made.load(std::memory_order_acquire);
   if (process == nullptr) {
-    if (!fork_handler_registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_after_fork);
     process = make_process();
     if (process == nullptr) {
       // Out of memory at the first call: stay off for good, in static storage.
@@ -84,6 +73,11 @@ const Process& the_process() noexcept {
   pthread_mutex_unlock(&making);
   errno = saved_errno;
   return *process;
+}
+
+void process_forget_after_fork() noexcept {
+  made.store(nullptr, std::memory_order_release);
+  making = PTHREAD_MUTEX_INITIALIZER;
 }
 
 }  // namespace sdcguard

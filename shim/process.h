@@ -23,10 +23,13 @@ struct Process {
 };
 
 // Reads the configuration and opens the ring on the first call (takes a lock, allocates, reads files, may print one
-// line on stderr); afterwards one atomic load. Fork-safe: the child makes its own.
+// line on stderr); afterwards one atomic load. The child of a fork makes its own.
 const Process& the_process() noexcept;
 
 // The process if it was made before, else null.
 const Process* process_if_made() noexcept;
+
+// Child of fork: the parent's ring and configuration are left to the parent.
+void process_forget_after_fork() noexcept;
 
 }  // namespace sdcguard
