@@ -213,7 +213,7 @@ TEST_F(DriverRules, ErrorsHaveNames) {
   EXPECT_STREQ(text, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT");
   ASSERT_EQ(cuGetErrorString(CUDA_ERROR_OUT_OF_MEMORY, &text), CUDA_SUCCESS);
   EXPECT_STREQ(text, "out of memory");
-  EXPECT_EQ(cuGetErrorName(static_cast<CUresult>(77777), &text), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuGetErrorName(static_cast<CUresult>(998), &text), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(text, nullptr);
 }
 

@@ -80,8 +80,11 @@ TEST_F(Memory, UseAfterStreamOrderedFreeEndsTheProcess) {
   ASSERT_EQ(cuMemAllocAsync(&p, 256, nullptr), CUDA_SUCCESS);
   EXPECT_EXIT(
       {
+        Gate gate;
+        gate.put(nullptr);
         cuMemFreeAsync(p, nullptr);
         cuMemsetD8Async(p, 1, 256, nullptr);  // enqueued while the memory is there, run when it is not
+        gate.open();
         cuCtxSynchronize();
       },
       testing::ExitedWithCode(86), "hostcuda: memset: 256 bytes at .* freed");

@@ -76,6 +76,20 @@ TEST_F(Streams, LegacyWaitsForBlockingStreamsAndTheyForIt) {
   EXPECT_EQ(read_word(p), 2u);
 }
 
+TEST_F(Streams, LegacyWaitsForADestroyedStreamsWork) {
+  Gate gate;
+  const CUstream blocking = create(CU_STREAM_DEFAULT);
+  const CUdeviceptr p = allocate(4);
+  ASSERT_EQ(gate.put(blocking), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemsetD32Async(p, 1, 1, blocking), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamDestroy(blocking), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+  ASSERT_EQ(cuMemsetD32Async(p, 2, 1, nullptr), CUDA_SUCCESS);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  gate.open();
+  EXPECT_EQ(read_word(p), 2u) << "the legacy stream was first";
+}
+
 TEST_F(Streams, LegacyAndNonBlockingIgnoreEachOther) {
   Gate gate;
   const CUstream non_blocking = create();
@@ -250,6 +264,19 @@ TEST_F(Streams, UnsafeCallsBreakAGlobalCapture) {
   ASSERT_EQ(cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
   EXPECT_EQ(cuStreamSynchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+TEST_F(Streams, CaptureEndsWithItsStream) {
+  const CUstream stream = create();
+  int destroyed = 0;
+  ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(hostcuda_enqueue_owned(
+                stream, [](void*) {}, [](void* arg) { ++*static_cast<int*>(arg); }, &destroyed, "owned"),
+            CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamDestroy(stream), CUDA_SUCCESS);
+  EXPECT_EQ(destroyed, 1);
+  CUdeviceptr p = 0;
+  EXPECT_EQ(cuMemAlloc(&p, 64), CUDA_SUCCESS) << "no capture is open that could forbid it";
 }
 
 TEST_F(Streams, LegacyStreamBreaksACaptureOfABlockingOne) {

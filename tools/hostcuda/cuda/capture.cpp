@@ -55,6 +55,11 @@ CUstreamCaptureStatus status_of(const Stream& stream) {
 
 }  // namespace
 
+void abandon_capture(const std::shared_ptr<Capture>& capture) {
+  capture->invalidated = true;
+  close(capture);
+}
+
 std::shared_ptr<Work> share_work(const Work& work) {
   return {new Work(work), [](Work* held) {
             if (held->destroy != nullptr) held->destroy(held->arg);

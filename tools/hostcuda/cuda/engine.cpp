@@ -80,6 +80,10 @@ std::shared_ptr<Context> Engine::create_context(int device, unsigned flags, CUco
 
 void Engine::destroy_context(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Context>& context) {
   wait_context(lock, context);
+  std::vector<std::shared_ptr<Capture>> open = captures;
+  for (const auto& capture : open) {
+    if (capture->origin->context == context) abandon_capture(capture);
+  }
   context->destroyed = true;
   contexts.erase(context->handle);
   for (const auto& stream : context->streams) {
@@ -100,6 +104,9 @@ void Engine::destroy_context(std::unique_lock<std::mutex>& lock, const std::shar
   context->legacy = nullptr;
   pump();
   release_context(context->id);
+  lock.unlock();  // recorded bodies are destroyed without the lock
+  open.clear();
+  lock.lock();
 }
 
 bool Engine::ready(const Operation& operation) const {
@@ -119,8 +126,8 @@ uint64_t Engine::append(const std::shared_ptr<Stream>& stream, std::unique_ptr<O
     }
   };
   if (stream->is_legacy) {
-    for (const auto& other : context.streams) {
-      if (other != stream && other->blocking()) order_after(other);
+    for (const auto& other : all_streams_) {  // destroyed ones that still work included
+      if (other->context == stream->context && other != stream && other->blocking()) order_after(other);
     }
   } else if (stream->blocking() && context.legacy != nullptr) {
     order_after(context.legacy);
@@ -211,6 +218,7 @@ void Engine::execute(Stream& stream, Operation& operation) {
     for (const Dependency& d : operation.after) {
       acquires.push_back(d.record != nullptr ? static_cast<void*>(&d.record->tag) : &d.stream->tag);
     }
+    if (stream.is_legacy) acquires.push_back(&stream.context->retired_tag);
     if (operation.record != nullptr) releases[release_count++] = &operation.record->tag;
   }
   const Running before = running_now();
@@ -259,6 +267,8 @@ void Engine::work(const std::shared_ptr<Stream>& stream) {
 
 // Drops a destroyed, drained stream. Its worker, if it had one, is the caller or has gone.
 void Engine::retire(const std::shared_ptr<Stream>& stream) {
+  tsan::acquire(&stream->tag);
+  tsan::release(&stream->context->retired_tag);
   tsan::destroy_fiber(stream->fiber);
   stream->fiber = nullptr;
   for (size_t i = 0; i < all_streams_.size(); ++i) {
@@ -291,6 +301,14 @@ void Engine::wait_context(std::unique_lock<std::mutex>& lock, const std::shared_
     if (stream->context == context) tails.emplace_back(stream, stream->enqueued);
   }
   for (const auto& [stream, sequence] : tails) wait_stream(lock, stream, sequence);
+  tsan::acquire(&context->retired_tag);
+}
+
+bool Engine::blocking_work_pending(const Context& context) const {
+  for (const auto& stream : all_streams_) {
+    if (stream->context.get() == &context && stream->blocking() && !stream->idle()) return true;
+  }
+  return false;
 }
 
 // Nothing new starts from here on. Bodies that run are waited for, since what they use is about to be destroyed; one

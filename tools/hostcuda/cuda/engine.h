@@ -70,7 +70,8 @@ struct Context {
   std::atomic<CUresult> sticky{CUDA_SUCCESS};
   std::shared_ptr<Stream> legacy;
   std::map<uint64_t, std::shared_ptr<Stream>> per_thread;  // by thread number
-  std::vector<std::shared_ptr<Stream>> streams;            // all live ones, legacy first
+  std::vector<std::shared_ptr<Stream>> streams;            // all that have a handle or a thread, legacy first
+  char retired_tag = 0;                                    // TSan: released by every stream that is gone
 };
 
 struct Stream {
@@ -176,6 +177,8 @@ class Engine {
   // Blocks until the stream has completed `sequence` operations.
   void wait_stream(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Stream>& stream, uint64_t sequence);
   void wait_event(std::unique_lock<std::mutex>& lock, const std::shared_ptr<EventRecord>& record);
+  // True while the legacy stream's next operation would have to wait for a blocking stream.
+  bool blocking_work_pending(const Context& context) const;
   // Blocks until everything now in any stream of the context is done.
   void wait_context(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Context>& context);
 
@@ -269,6 +272,9 @@ CUresult wait_for_event(const std::shared_ptr<Stream>& stream, const std::shared
 // Legacy-stream conflict: `stream` is the legacy stream while a blocking stream of its context is capturing.
 // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT (capture invalidated) or CUDA_SUCCESS.
 CUresult check_implicit_capture(const Stream& stream);
+
+// A capture that nobody can end any more (its origin or context is going): its streams leave it, nothing comes of it.
+void abandon_capture(const std::shared_ptr<Capture>& capture);
 
 // Captured halves of the functions above.
 CUresult capture_work(const std::shared_ptr<Stream>& stream, const Work& work);

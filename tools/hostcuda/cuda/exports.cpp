@@ -85,11 +85,12 @@ CUstream stream_in(First, Rest... rest) {
 }
 
 // Around every exported call. A body that runs for the device may not call the driver, as CUDA has it for host
-// functions.
+// functions; such a call is counted but belongs to no thread's trace.
 template <class Body>
 CUresult call(CallIndex index, CUstream stream, Body&& body) {
   counts[index].fetch_add(1, std::memory_order_relaxed);
-  CUresult result = running_now().name != nullptr ? CUDA_ERROR_NOT_PERMITTED : planned_failure(kCallNames[index]);
+  if (running_now().name != nullptr) return CUDA_ERROR_NOT_PERMITTED;
+  CUresult result = planned_failure(kCallNames[index]);
   if (result == CUDA_SUCCESS) result = body();
   ThreadTrace& trace = thread_trace();
   if (trace.on) {

@@ -214,21 +214,56 @@ void remember_freed(Table& t, CUdeviceptr base, size_t bytes) {
   if (t.freed.size() > kFreedKept) t.freed.pop_front();
 }
 
-// Gives back the pages that only this device allocation used. `mutex` is held, the entry is out of the table.
+char* page_of(char* p) {
+  return reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(p) / kPage * kPage);
+}
+char* page_end(char* p) {
+  return reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(p), kPage));
+}
+
+// ASan's shadow is written for the first and the last page of an allocation alone: pages between hold nothing else and
+// are inaccessible when it goes. So only shared pages are ever poisoned, and a page is clean when it is given back.
+void poison_around(char* host, size_t bytes, size_t rounded) {
+  char* const first = page_of(host);
+  char* const last = page_end(host + rounded);
+  char* const red_begin = std::max(first, host - kRedZone);
+  poison(red_begin, static_cast<size_t>(host - red_begin));
+  unpoison(host, std::min(bytes, static_cast<size_t>(first + kPage - host)));
+  char* const tail = std::max(host, last - kPage);
+  if (tail < host + bytes) unpoison(tail, static_cast<size_t>(host + bytes - tail));
+  char* const dense_end = host + round_up(bytes, 8);  // the granule that holds the end is ASan's own affair
+  char* const red_end = std::min(last, host + rounded + kRedZone);
+  if (dense_end < red_end) poison(dense_end, static_cast<size_t>(red_end - dense_end));
+  if (bytes % 8 != 0) {
+    poison(host + bytes / 8 * 8, 8);
+    unpoison(host + bytes / 8 * 8, bytes % 8);
+  }
+}
+
+// Gives back the pages that only this device allocation used, poisons what is left of it in pages it shared. `mutex` is
+// held, the entry is out of the table.
 void retire_pages(Table& t, const Allocation& gone) {
   char* const from = gone.host;
   char* const to = gone.host + round_up(gone.bytes, kAlign);
-  poison(from, static_cast<size_t>(to - from));
-  char* first = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(from), kPage));
-  char* last = reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(to) / kPage * kPage);
-  // A page at either end may hold a neighbour; it goes too where no neighbour is left in it.
   const auto lives_in = [&t](const char* page) {
     const auto p = reinterpret_cast<CUdeviceptr>(page) - static_cast<CUdeviceptr>(t.alias_offset);
     const size_t above = first_above(t.entries, t.count, p + kPage - 1);
     return above > 0 && t.entries[above - 1].base + t.entries[above - 1].bytes > p;
   };
-  if (first > from && !lives_in(first - kPage)) first -= kPage;
-  if (last < to && last >= first && !lives_in(last)) last += kPage;
+  char* first = page_of(from);
+  char* last = page_end(to);
+  if (lives_in(first)) {
+    poison(from, static_cast<size_t>(std::min(to, first + kPage) - from));
+    first += kPage;
+  }
+  if (last > first && lives_in(last - kPage)) {
+    last -= kPage;
+    char* const tail = std::max(from, last);
+    poison(tail, static_cast<size_t>(to - tail));
+  }
+  if (first >= last) return;
+  unpoison(first, kPage);
+  unpoison(last - kPage, kPage);
   decommit(first, last);
 }
 
@@ -263,11 +298,8 @@ CUresult allocate_device(int device, uint64_t context_id, size_t bytes, CUdevice
     if (!find_gap(t, space, kRedZone + rounded + kRedZone, &at)) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUdeviceptr start = at + kRedZone;
     host = reinterpret_cast<char*>(start) + t.alias_offset;
-    char* const first = reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(host) / kPage * kPage);
-    char* const last = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(host + rounded), kPage));
-    if (!commit(first, last)) return CUDA_ERROR_OUT_OF_MEMORY;
-    poison(host - kRedZone, kRedZone + rounded + kRedZone);
-    unpoison(host, bytes);
+    if (!commit(page_of(host), page_end(host + rounded))) return CUDA_ERROR_OUT_OF_MEMORY;
+    poison_around(host, bytes, rounded);
     space.used += rounded;
     *base = start;
     publish_insert(t, {start, bytes, host, device, MemoryKind::kDevice, 0, context_id, t.next_buffer_id++});

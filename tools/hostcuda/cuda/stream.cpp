@@ -32,15 +32,6 @@ CUresult find_event(CUevent handle, std::shared_ptr<Event>* event) {
   return (*event)->context->sticky.load(std::memory_order_relaxed);
 }
 
-// Work that the stream's own queue does not show but the legacy stream's rules put before it.
-bool others_pending(const Stream& stream) {
-  if (!stream.is_legacy) return false;
-  for (const auto& other : stream.context->streams) {
-    if (other->blocking() && !other->idle()) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 // Waits for everything in the stream. For the legacy stream that includes what its rules put before its next operation.
@@ -66,12 +57,17 @@ CUresult cuStreamCreateWithPriority(CUstream* stream_out, unsigned int flags, in
 // Work in the stream goes on; its resources go when that is done.
 CUresult cuStreamDestroy_v2(CUstream handle) {
   Engine& engine = Engine::get();
+  std::shared_ptr<Capture> capture;  // goes after the lock: its bodies may be destroyed here
   const std::lock_guard<std::mutex> lock(engine.mutex);
   if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
     return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Stream> stream;
   if (const CUresult r = find_stream(handle, &stream); stream == nullptr) return r;
-  if (stream->capture != nullptr) stream->capture->invalidated = true;
+  capture = stream->capture;
+  if (capture != nullptr) {
+    capture->invalidated = true;
+    if (capture->origin == stream) abandon_capture(capture);
+  }
   engine.streams.erase(handle);
   engine.handles.give(handle);
   std::erase(stream->context->streams, stream);
@@ -99,9 +95,12 @@ CUresult cuStreamQuery(CUstream handle) {
   if (const CUresult r = refuse_in_capture(stream); r != CUDA_SUCCESS) return r;
   if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
   engine.pump();
-  if (!stream->idle() || others_pending(*stream)) return CUDA_ERROR_NOT_READY;
+  if (!stream->idle() || (stream->is_legacy && engine.blocking_work_pending(*stream->context))) {
+    return CUDA_ERROR_NOT_READY;
+  }
   tsan::acquire(&stream->tag);
   if (stream->is_legacy) {
+    tsan::acquire(&stream->context->retired_tag);
     for (const auto& other : stream->context->streams) tsan::acquire(&other->tag);
   }
   return CUDA_SUCCESS;
