@@ -7,6 +7,7 @@
 #include "shim/context.h"
 #include "shim/pipeline.h"
 #include "shim/policy.h"
+#include "shim/process.h"
 #include "shim/upgrade.h"
 
 namespace {
@@ -34,6 +35,7 @@ bool end_of_skip(ThreadPolicy& policy) noexcept {
 }
 
 void policy_forget_after_fork() noexcept {}
+void process_forget_after_fork() noexcept {}
 
 int run_guarded(GemmCall& call) noexcept {
   ++guarded_calls;
