@@ -97,8 +97,8 @@ class Demo {
   }
 
   bool prepare() {
-    if (options_.model.empty()) options_.model = pieces_.source + "/.cache/model";
-    if (options_.sentences.empty()) options_.sentences = pieces_.source + "/examples/encoder/sentences.txt";
+    if (options_.model.empty()) options_.model = pieces_.model;
+    if (options_.sentences.empty()) options_.sentences = pieces_.sentences;
     if (!folder_.good()) error_ = "sdcguard: no folder can be made in /dev/shm or /tmp";
     for (const std::string& piece :
          {pieces_.shim, pieces_.hostcuda, pieces_.daemon, pieces_.encoder, options_.sentences}) {

@@ -21,9 +21,12 @@ Installation find_installation() {
   found.daemon = self.parent_path() / "sdcguardd";
   found.encoder = self.parent_path() / "encoder";
   found.gemm = self.parent_path() / "gemm";
+  found.model = prefix / "share/sdcguard/model";
+  found.sentences = prefix / "share/sdcguard/sentences.txt";
   for (fs::path folder = prefix; folder.has_relative_path(); folder = folder.parent_path()) {
-    if (!fs::exists(folder / "examples/encoder", failed)) continue;
-    found.source = folder;
+    if (!fs::exists(folder / "examples/encoder/sentences.txt", failed)) continue;
+    found.model = folder / ".cache/model";
+    found.sentences = folder / "examples/encoder/sentences.txt";
     break;
   }
   return found;

@@ -11,8 +11,8 @@ struct Installation {
   std::string shim;                   // <prefix>/lib/libsdcguard.so
   std::string hostcuda;               // <prefix>/lib/hostcuda: CUDA on the CPU
   std::string daemon, encoder, gemm;  // programs in bin
-  // First folder from <prefix> upwards that holds examples/encoder: the source tree of a build. Empty: none.
-  std::string source;
+  // Of the demo: in the source tree that this build lies in, else in <prefix>/share/sdcguard.
+  std::string model, sentences;
 };
 
 // Paths as they should be; whether a piece is there is for its user to check.
