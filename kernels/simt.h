@@ -421,6 +421,7 @@ SDCGUARD_UNWATCHED unsigned char* at(uint64_t address, int64_t index, const char
   return context->api->resolve(context, where, kBytes, kAlignment, kAccess, file, line);
 }
 
+template <typename = void>  // a template, so that several object files of a TSan build may hold it
 SDCGUARD_UNWATCHED void atomic_done([[maybe_unused]] const void* word) {
 #ifdef __SANITIZE_THREAD__
   current->api->atomic_done(current, word);
