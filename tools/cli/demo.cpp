@@ -81,7 +81,7 @@ class Demo {
     for (int i = 0; i < options_.seeds; ++i) {
       if (!round(options_.first_seed + i)) return fail();
     }
-    const bool good = verdict();
+    const bool good = failure().empty();
     if (options_.json) {
       printf("%s\n", json(good).dump(2, ' ', false, Json::error_handler_t::replace).c_str());
     } else {
@@ -206,10 +206,17 @@ class Demo {
   }
   bool damage_gone() const { return guarded_error() <= kGoneFactor * order_noise_; }
 
-  // No accusation of the clean run and no damage left. Where nothing was checked or injected there is nothing to show.
-  bool verdict() const {
-    const uint64_t injected = sum([](const Round& r) { return r.faults.injected; });
-    return accusations() == 0 && checked() > 0 && injected > 0 && damage_gone();
+  // Empty: passed. No clean entry may be accused, in the clean run or beside the faults; none of the faults above the
+  // entry bound may be missed; no damage may be left. Where nothing was checked or injected there is nothing to show.
+  std::string failure() const {
+    if (checked() == 0) return "no call was checked.";
+    if (accusations() > 0) return "a clean call was accused.";
+    if (sum([](const Round& r) { return r.faults.injected; }) == 0) return "no fault was injected.";
+    if (sum([](const Round& r) { return r.faults.unmatched; }) > 0) return "an entry without a fault was accused.";
+    if (sum([](const Round& r) { return r.faults.missed_above_bound; }) > 0)
+      return "a fault above its bound was missed.";
+    if (!damage_gone()) return "the guarded run's damage is not gone.";
+    return "";
   }
 
   static Json fault_json(const Round& round, const InjectedEntry& entry) {
@@ -356,6 +363,10 @@ class Demo {
     print_similarities(worst);
     printf("\n  largest similarity error        unguarded %.6f   guarded %.6f   two clean orders differ by %.6f\n",
            unguarded_error(), guarded_error(), order_noise_);
+    if (unguarded_error() >= kLargestDifference || guarded_error() >= kLargestDifference) {
+      printf("  (a similarity that is not a number counts as off by %.0f, the most that two cosines can differ by)\n",
+             kLargestDifference);
+    }
 
     printf("\nFaults in live accumulators, bits 20 to 30, %d in each product\n", options_.faults);
     printf("  %6s %9s %12s %7s %9s %7s %12s %10s %9s\n", "seed", "injected", "above bound", "found", "repaired",
@@ -418,13 +429,11 @@ class Demo {
            static_cast<unsigned long long>(checked()),
            static_cast<unsigned long long>(sum([](const Round& r) { return r.clean.looks; })),
            static_cast<unsigned long long>(accusations()));
-    printf("%s: %s\n", good ? "PASSED" : "NOT PASSED",
-           good
-               ? "no clean call was accused, and guarded the faults left no more than a change of summation order does."
-           : accusations() > 0 ? "a clean call was accused."
-           : checked() == 0    ? "no call was checked."
-           : damage_gone()     ? "no fault was injected."
-                               : "the guarded run's damage is not gone.");
+    printf(
+        "%s: %s\n", good ? "PASSED" : "NOT PASSED",
+        good ? "no clean entry was accused, no fault above its bound was missed, and guarded the faults left no more\n"
+               "than a change of summation order does."
+             : failure().c_str());
   }
 
   const Installation& pieces_;
