@@ -94,12 +94,20 @@ bool describe_device(const DriverApi& api, ContextState& state, DeviceInfo& info
 bool allocate_constants(const DriverApi& api, ContextState& state) {
   constexpr uint64_t kHead = 256;
   constexpr uint64_t kBytes = kHead + uint64_t{kMaxSites + kMaxFamilies} * sizeof(SiteHistory);
+  constexpr unsigned int kOneBits = 0x3f800000;
   CUdeviceptr block = 0;
-  if (api.mem_alloc(&block, kBytes) != CUDA_SUCCESS) return false;
-  const float one = 1.0f;
-  if (api.memset_d8(block, 0, kBytes) != CUDA_SUCCESS || api.memcpy_htod(block, &one, sizeof(one)) != CUDA_SUCCESS) {
+  CUstream stream = nullptr;
+  if (api.mem_alloc(&block, kBytes) != CUDA_SUCCESS ||
+      api.stream_create(&stream, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS) {
     return false;
   }
+  // A stream of our own, waited for: a plain memset runs in the legacy stream, which our non-blocking streams do not
+  // wait for, and returns before it is done.
+  const bool filled = api.memset_d8_async(block, 0, kBytes, stream) == CUDA_SUCCESS &&
+                      api.memset_d32_async(block, kOneBits, 1, stream) == CUDA_SUCCESS &&
+                      api.stream_synchronize(stream) == CUDA_SUCCESS;
+  api.stream_destroy(stream);
+  if (!filled) return false;
   state.one = block;
   state.zero = block + 4;
   state.lane.call_tickets = block + 16;
@@ -209,7 +217,7 @@ StreamState* find_stream(ContextState& context, uint64_t stream_id) noexcept {
   return nullptr;
 }
 
-bool prepare_stream(ContextState& context, StreamState& stream, uint64_t bytes) noexcept {
+bool prepare_stream(ContextState& context, StreamState& stream, CUstream app_stream, uint64_t bytes) noexcept {
   if (stream.ready && stream.scratch_bytes >= bytes) return true;
   const DriverApi& api = *driver_if_loaded();
   const RelaxedCapture relaxed(api);
@@ -239,7 +247,7 @@ bool prepare_stream(ContextState& context, StreamState& stream, uint64_t bytes) 
   const bool taken = used + wanted <= context.workspace_cap &&
                      api.mem_get_info(&free_bytes, &total_bytes) == CUDA_SUCCESS &&
                      free_bytes >= wanted + total_bytes / 20 && api.mem_alloc(&block, wanted) == CUDA_SUCCESS &&
-                     api.memset_d8(block, 0, kZeroedScratchBytes) == CUDA_SUCCESS;
+                     api.memset_d8_async(block, 0, kZeroedScratchBytes, app_stream) == CUDA_SUCCESS;
   if (!taken) {
     context.workspace_used.fetch_sub(wanted, std::memory_order_relaxed);
     return false;

@@ -69,8 +69,9 @@ void warm_current_context() noexcept;
 StreamState* find_stream(ContextState& context, uint64_t stream_id) noexcept;
 
 // Makes side stream and events if they are not there, and grows the scratch to `bytes`. Both happen once a stream and
-// size; a warm stream makes no driver call here. Lock of the stream held. False: refused (cap, or the driver).
-bool prepare_stream(ContextState& context, StreamState& stream, uint64_t bytes) noexcept;
+// size; a warm stream makes no driver call here. A new scratch is cleared on the application's stream. Lock of the
+// stream held. False: refused (cap, or the driver).
+bool prepare_stream(ContextState& context, StreamState& stream, CUstream app_stream, uint64_t bytes) noexcept;
 
 // History of a site; 0 when the table is full.
 CUdeviceptr history_of_site(ContextState& context, uint64_t site) noexcept;

@@ -33,8 +33,8 @@ namespace sdcguard {
   X(mem_alloc, "cuMemAlloc_v2", (CUdeviceptr*, size_t))                                                            \
   X(mem_free, "cuMemFree_v2", (CUdeviceptr))                                                                       \
   X(mem_get_info, "cuMemGetInfo_v2", (size_t*, size_t*))                                                           \
-  X(memset_d8, "cuMemsetD8_v2", (CUdeviceptr, unsigned char, size_t))                                              \
-  X(memcpy_htod, "cuMemcpyHtoD_v2", (CUdeviceptr, const void*, size_t))                                            \
+  X(memset_d8_async, "cuMemsetD8Async", (CUdeviceptr, unsigned char, size_t, CUstream))                            \
+  X(memset_d32_async, "cuMemsetD32Async", (CUdeviceptr, unsigned int, size_t, CUstream))                           \
   X(mem_host_register, "cuMemHostRegister_v2", (void*, size_t, unsigned int))                                      \
   X(mem_host_get_device_pointer, "cuMemHostGetDevicePointer_v2", (CUdeviceptr*, void*, unsigned int))              \
   X(library_load_data, "cuLibraryLoadData",                                                                        \

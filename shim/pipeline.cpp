@@ -211,12 +211,13 @@ Issued issue_checked(const GemmCall& call, const Ticket& ticket, const Place& pl
       ticket.mode == Mode::kObserve || process.config.upgrade == Upgrade::kOff || !upgrade_permitted(call, ticket.site);
   ProbePlan plan = plan_of(call, context, ticket.mode, delivered);
   if (!plan.usable()) return {issue_original(call), plan.reason};
-  if (!prepare_stream(context, stream, plan.layout.bytes + plan.product_bytes)) {
+  const auto app_stream = static_cast<CUstream>(call.stream);
+  if (!prepare_stream(context, stream, app_stream, plan.layout.bytes + plan.product_bytes)) {
     // Over the cap the product stays where the library puts it, and is checked as delivered where that is possible.
     if (delivered) return {issue_original(call), Reason::kNoWorkspace};
     delivered = true;
     plan = plan_of(call, context, ticket.mode, delivered);
-    if (!plan.usable() || !prepare_stream(context, stream, plan.layout.bytes)) {
+    if (!plan.usable() || !prepare_stream(context, stream, app_stream, plan.layout.bytes)) {
       return {issue_original(call), Reason::kNoWorkspace};
     }
   }
@@ -228,7 +229,7 @@ Issued issue_checked(const GemmCall& call, const Ticket& ticket, const Place& pl
   plan.params.lane = context.lane;
   plan.params.identity = identity_of(call, ticket, context, delivered);
 
-  Probe probe(*place.api, context, stream, static_cast<CUstream>(call.stream), plan);
+  Probe probe(*place.api, context, stream, app_stream, plan);
   Issued issued = {0, Reason::kNone};
   const bool probing = probe.before_product();
   if (probing && !delivered) {

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -68,8 +69,11 @@ uint32_t random_word() {
   return word;
 }
 
-// Reserves all of the file's space. tmpfs allocates its pages here, so a later store cannot fault.
+// Reserves all of the file's space. tmpfs allocates its pages here, so a later store cannot fault. Past the process's
+// limit on file sizes the attempt alone would raise SIGXFSZ, which ends a program.
 bool reserve(int fd) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < kRingBytes) return false;
   int error = 0;
   do {
     error = posix_fallocate(fd, 0, static_cast<off_t>(kRingBytes));

@@ -42,7 +42,7 @@ using nlohmann::json;
 
 // What a sampled call may never do between entry and exit (DESIGN section 9).
 constexpr const char* kBanned[] = {"cuStreamSynchronize", "cuMemAlloc_v2",       "cuMemFree_v2",
-                                   "cuMemGetInfo_v2",     "cuMemcpyHtoD_v2",     "cuMemsetD8_v2",
+                                   "cuMemGetInfo_v2",     "cuMemsetD32Async",    "cuMemsetD8Async",
                                    "cuLibraryLoadData",   "cuModuleLoadData",    "cuKernelGetFunction",
                                    "cuModuleGetFunction", "cuMemHostRegister_v2"};
 

@@ -53,8 +53,8 @@ const char* standin_name(int index) {
 #undef cuMemAlloc
 #undef cuMemFree
 #undef cuMemGetInfo
-#undef cuMemsetD8
-#undef cuMemcpyHtoD
+#undef cuMemsetD8Async
+#undef cuMemsetD32Async
 #undef cuMemHostRegister
 #undef cuMemHostGetDevicePointer
 #undef cuStreamDestroy
@@ -99,8 +99,8 @@ STANDIN(mem_alloc, cuMemAlloc_v2, (CUdeviceptr * address, size_t), return make(a
 STANDIN(mem_free, cuMemFree_v2, (CUdeviceptr), return CUDA_SUCCESS)
 STANDIN(mem_get_info, cuMemGetInfo_v2, (size_t * free_bytes, size_t* total), *free_bytes = *total = size_t{80} << 30;
         return CUDA_SUCCESS)
-STANDIN(memset_d8, cuMemsetD8_v2, (CUdeviceptr, unsigned char, size_t), return CUDA_SUCCESS)
-STANDIN(memcpy_htod, cuMemcpyHtoD_v2, (CUdeviceptr, const void*, size_t), return CUDA_SUCCESS)
+STANDIN(memset_d8_async, cuMemsetD8Async, (CUdeviceptr, unsigned char, size_t, CUstream), return CUDA_SUCCESS)
+STANDIN(memset_d32_async, cuMemsetD32Async, (CUdeviceptr, unsigned int, size_t, CUstream), return CUDA_SUCCESS)
 STANDIN(mem_host_register, cuMemHostRegister_v2, (void*, size_t, unsigned int), return CUDA_SUCCESS)
 STANDIN(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2, (CUdeviceptr * address, void* host, unsigned int),
         std::memcpy(address, &host, sizeof(host));
