@@ -315,6 +315,8 @@ TEST(Drain_Concurrent, NeverHandsOutATornRecord) {
     bool any = false;
   } checked;
   auto reader = attach(ring);
+  // On one core the writer may not have begun yet.
+  while (written.load(std::memory_order_acquire) == 0) std::this_thread::yield();
   for (int i = 0; i < 60; ++i) ASSERT_TRUE(reader->drain(checked, 1, false));
   stop = true;
   writer.join();
