@@ -106,6 +106,8 @@ ProbePlan make_plan(const ProbeRequest& request) {
   if (request.delivered && (request.finish.epilogue & (kEpilogueRelu | kEpilogueGelu)) != 0) {
     return refuse(Reason::kUnsupportedEpilogue);  // the product cannot be read back through an activation
   }
+  // The product has written over the C that it was made from.
+  if (request.delivered && !request.c_apart) return refuse(Reason::kInplace);
   // Lines and columns are counted in 32 bits.
   if (request.n1 > (int64_t{1} << 32) / request.batch - 1 || request.n3 >= int64_t{1} << 31) {
     return refuse(Reason::kLinesOverflow);
