@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint64_t kAlignment = 256;            // of every scratch array
 constexpr int64_t kRecomputeCells = 64;         // fewer cells of one draw: no noise can be measured (MATH.md "sigma")
+constexpr int64_t kShortRecomputeCells = 256;   // the same for lines shorter than kEntryMedianMin
 constexpr uint64_t kSlotBudgetBytes = 4 << 20;  // of recomputation slots beyond the least
 constexpr uint32_t kLeastSlots = 64;
 constexpr uint64_t kSpareBudgetBytes = 64 << 20;
@@ -136,7 +137,8 @@ ProbePlan make_plan(const ProbeRequest& request) {
     p.classes = static_cast<uint32_t>(parts(p.n3, kBlockWidth));
   } else {
     p.classes = classes_of(p.n1, p.n3);
-    p.plan = p.n1 * int64_t{p.classes} < kRecomputeCells ? Plan::kRecompute : Plan::kLine;
+    const int64_t least_cells = p.n3 < kEntryMedianMin ? kShortRecomputeCells : kRecomputeCells;
+    p.plan = p.n1 * int64_t{p.classes} < least_cells ? Plan::kRecompute : Plan::kLine;
   }
   p.vectors = static_cast<uint32_t>(parts(int64_t{kDraws} * p.classes, 16) * 16);
   p.repairs = request.mode == Mode::kRepair && p.plan != Plan::kBlockSums ? 1 : 0;

@@ -75,8 +75,10 @@ TEST(Plan, EntryConstants) {
 
 TEST(Plan, SmallProductsAreRecomputed) {
   EXPECT_EQ(make_plan(request_of(3, 64, 64)).params.plan, Plan::kRecompute);
-  EXPECT_EQ(make_plan(request_of(1, 4096, 4096)).params.plan, Plan::kLine);  // 64 cells
-  EXPECT_EQ(make_plan(request_of(64, 64, 7)).params.plan, Plan::kLine);
+  EXPECT_EQ(make_plan(request_of(1, 4096, 4096)).params.plan, Plan::kLine);    // 64 cells
+  EXPECT_EQ(make_plan(request_of(24, 24, 32)).params.plan, Plan::kRecompute);  // 96 cells of short lines
+  EXPECT_EQ(make_plan(request_of(64, 64, 32)).params.plan, Plan::kLine);       // 256 cells of short lines
+  EXPECT_EQ(make_plan(request_of(64, 64, 7)).params.plan, Plan::kRecompute);
   EXPECT_EQ(make_plan(request_of(63, 64, 7)).params.plan, Plan::kRecompute);
 }
 
