@@ -2,6 +2,7 @@
 // stage record, host side: makes the process's ring file, hands out lanes and counters, writes host records.
 #include "shim/ring_writer.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -39,10 +40,11 @@ size_t read_small_file(const char* path, char* text, size_t capacity) {
   return used;
 }
 
-// Field 22 of /proc/self/stat. The command in field 2 may hold spaces and brackets: count from the last bracket.
-uint64_t process_start_ticks() {
+// Field 22 of the stat file of a process, 0 when there is none. The command in field 2 may hold spaces and brackets:
+// count from the last bracket.
+uint64_t start_ticks_of(const char* stat_path) {
   char text[1024];
-  if (read_small_file("/proc/self/stat", text, sizeof(text)) == 0) return 0;
+  if (read_small_file(stat_path, text, sizeof(text)) == 0) return 0;
   const char* cursor = std::strrchr(text, ')');
   for (int field = 2; cursor != nullptr && field < 22; ++field) {
     cursor = std::strchr(cursor + 1, ' ');
@@ -81,9 +83,60 @@ bool reserve(int fd) {
   return error == 0;
 }
 
+// A ring file's name, taken apart.
+struct RingName {
+  unsigned long long ns_inode = 0;
+  int pid = 0;
+  unsigned long long start_ticks = 0;
+};
+
+bool parse_name(const char* name, RingName* parsed) {
+  unsigned int random = 0;
+  int end = 0;
+  return std::sscanf(name, "%llu-%d-%llu-%8x.ring%n", &parsed->ns_inode, &parsed->pid, &parsed->start_ticks, &random,
+                     &end) == 4 &&
+         end > 0 && name[end] == '\0';
+}
+
+bool is_dead(const RingName& name, uint64_t own_ns_inode) {
+  if (name.ns_inode != own_ns_inode) return false;  // not ours to say
+  char path[64];
+  std::snprintf(path, sizeof(path), "/proc/%d/stat", name.pid);
+  return start_ticks_of(path) != name.start_ticks;
+}
+
+// Where no daemon reads, rings of ended processes would fill shared memory that the programs need: of more than
+// kMostRings files the oldest ones of dead processes make room. False: they are all alive, or not ours.
+bool make_room(const char* directory, uint64_t ns_inode) {
+  for (;;) {
+    DIR* folder = opendir(directory);
+    if (folder == nullptr) return true;
+    uint32_t rings = 0;
+    char oldest[256] = "";
+    timespec oldest_time = {};
+    while (const dirent* entry = readdir(folder)) {
+      RingName name;
+      struct stat info = {};
+      if (!parse_name(entry->d_name, &name)) continue;
+      ++rings;
+      if (fstatat(dirfd(folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !is_dead(name, ns_inode)) continue;
+      const bool older = oldest[0] == '\0' || info.st_mtim.tv_sec < oldest_time.tv_sec ||
+                         (info.st_mtim.tv_sec == oldest_time.tv_sec && info.st_mtim.tv_nsec < oldest_time.tv_nsec);
+      if (!older) continue;
+      oldest_time = info.st_mtim;
+      std::snprintf(oldest, sizeof(oldest), "%s", entry->d_name);
+    }
+    const bool removed = rings >= kMostRings && oldest[0] != '\0' && unlinkat(dirfd(folder), oldest, 0) == 0;
+    closedir(folder);
+    if (rings < kMostRings) return true;
+    if (!removed) return false;
+  }
+}
+
 int make_file(const Config& config, uint64_t ns_inode, uint64_t start_ticks) {
   const char* directory = config.ring_dir.c_str();
   if (mkdir(directory, 0700) != 0 && errno != EEXIST) return -1;
+  if (!make_room(directory, ns_inode)) return -1;
   char path[4096];
   // A reader takes only names that end in .ring: the file gets that name once it is whole.
   const int length = std::snprintf(path, sizeof(path), "%s/.%llu-%d-%llu-%08x.new", directory,
@@ -139,7 +192,7 @@ void announce_lane(LaneInfo& lane, LaneKind kind, uint32_t index, uint32_t slots
 
 void RingWriter::open(const Config& config) noexcept {
   const uint64_t ns_inode = pid_namespace();
-  const uint64_t start_ticks = process_start_ticks();
+  const uint64_t start_ticks = start_ticks_of("/proc/self/stat");
   int fd = make_file(config, ns_inode, start_ticks);
   if (fd < 0) fd = make_anonymous();
   if (fd < 0) return;

@@ -9,6 +9,9 @@
 
 namespace sdcguard {
 
+// Most ring files in a folder, 16 MiB each: 1 GiB of shared memory.
+inline constexpr uint32_t kMostRings = 64;
+
 // The pair of lanes of one CUDA context.
 struct DeviceLanes {
   uint32_t calls = 0;  // lane index. 0: none was left.
@@ -20,7 +23,8 @@ struct DeviceLanes {
 class RingWriter {
  public:
   // Makes <ring_dir>/<name>.ring with all its space reserved (so that a full tmpfs is an error here and never a SIGBUS
-  // later), else an anonymous memfd of the same form, else stays closed. Blocks on file calls; prints nothing.
+  // later), else an anonymous memfd of the same form, else stays closed. Of kMostRings files and more the oldest rings
+  // of dead processes are removed first. Blocks on file calls; prints nothing.
   void open(const Config& config) noexcept;
 
   bool is_open() const noexcept { return base_ != nullptr; }

@@ -130,6 +130,8 @@ json run_child(const std::string& self, const std::string& shim, const std::stri
   }
   environment.push_back("LD_PRELOAD=" + shim);
   environment.push_back("SDCGUARD_RATE=" + rate);
+  const std::string ring_dir = "/dev/shm/sdcguard-bench-" + std::to_string(getpid());
+  environment.push_back("SDCGUARD_RING_DIR=" + ring_dir);
   std::vector<char*> envp;
   for (std::string& text : environment) envp.push_back(text.data());
   envp.push_back(nullptr);
@@ -152,6 +154,8 @@ json run_child(const std::string& self, const std::string& shim, const std::stri
     text.append(buffer, static_cast<size_t>(got));
   }
   close(pipe_ends[0]);
+  std::error_code ignored;
+  std::filesystem::remove_all(ring_dir, ignored);
   int status = 0;
   if (spawned != 0 || waitpid(pid, &status, 0) != pid || status != 0) return {{"error", "child failed: " + text}};
   return json::parse(text, nullptr, false);
