@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Shows each claim by a command: clones HEAD into a temporary folder, builds it, runs every row of tools/evidence.py and
+# Shows each claim by a command: clones HEAD into a temporary folder, builds it, runs every row of tools/evidence/rows.py and
 # prints claim, command, figure, exit code and the mutation that turns the row red, the mutation run too.
 #
 #   tools/evidence.sh [--list] [--only NAME,...] [--json FILE] [--long] [--fresh-root DIR] [--self-test]
@@ -10,4 +10,4 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 command -v python3 >/dev/null && command -v git >/dev/null || "$here/setup.sh"
-exec python3 -B "$here/evidence.py" "$@"
+exec python3 -B "$here/evidence/driver.py" "$@"

@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: MIT
+"""Judgements: from the output of a row's command to its figure and the conditions that must hold."""
+
+import dataclasses
+import importlib.util
+import json
+import pathlib
+import re
+
+
+class Unreadable(Exception):
+    """The output is not what the judgement knows how to read."""
+
+
+@dataclasses.dataclass
+class Output:
+    code: int
+    out: str
+    both: str  # out and standard error, in order
+    seconds: float
+    scratch: pathlib.Path
+
+
+@dataclasses.dataclass
+class Judgement:
+    figure: str
+    conditions: dict  # text -> bool
+
+    def broken(self):
+        return [text for text, held in self.conditions.items() if not held]
+
+
+def read_json(text):
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"no JSON: {error}") from error
+
+
+def demo(seeds):
+    """A mutation may run one seed alone: its share of the 2,000 faults is asked for."""
+
+    def judge(output):
+        got = read_json(output.out)
+        clean, faults, seen = got["clean"], got["faults"], got["coverage"]["clean"]
+        noise = got["order_noise"]
+        guarded, unguarded = got["guarded"]["max_similarity_error"], got["unguarded"]["max_similarity_error"]
+        return Judgement(
+            f"{faults['injected']} injected, {faults['found']} found, {faults['repaired']} repaired, "
+            f"{faults['missed_above_bound']} missed above bound, {faults['below_floor']} below; "
+            f"{clean['accusations']} accusations in {clean['checked']} of {seen['seen']} calls; error unguarded "
+            f"{unguarded:.4g}, guarded {guarded:.4g}, order noise {noise:.4g}",
+            {
+                "at least 200 faults a seed injected": faults["injected"] >= 200 * got["seeds"],
+                "seeds as asked, or one": got["seeds"] in (1, seeds),
+                "every clean call checked": 0 < seen["seen"] == clean["checked"] == seen["checked"]
+                and seen["unverified"] == 0
+                and not seen["lower_bound"],
+                "no accusation": clean["accusations"] == 0,
+                "no fault record without a fault": faults["unmatched_records"] == 0,
+                "none missed above the bound": faults["missed_above_bound"] == 0,
+                "above the bound: all repaired": 0 < faults["above_bound"] <= faults["repaired"],
+                "below the floor at most 1%, all listed": faults["below_floor"] <= 0.01 * faults["injected"]
+                and len(faults["below_floor_entries"]) == faults["below_floor"],
+                "guarded error <= 2 order_noise": 0 < noise and guarded <= 2 * noise,
+                "unguarded error >= 10 order_noise": unguarded >= 10 * noise,
+            },
+        )
+
+    return judge
+
+
+def ctest_summary(text):
+    found = re.findall(r"^(\d+)% tests passed, (\d+) tests failed out of (\d+)", text, re.M)
+    if not found:
+        raise Unreadable("no summary of ctest")
+    return int(found[-1][1]), int(found[-1][2])
+
+
+def tests(expected):
+    def judge(output):
+        failed, total = ctest_summary(output.out)
+        return Judgement(
+            f"{total - failed} of {total} tests passed, {expected} listed",
+            {
+                "as many tests ran as are listed, and some": total == expected > 0,
+                "none skipped": not re.search(r"\*\*\*(Skipped|Not Run)", output.out),
+                "all passed": failed == 0,
+            },
+        )
+
+    return judge
+
+
+def all_tests(output):
+    failed, total = ctest_summary(output.both)
+    return Judgement(
+        f"{total - failed} of {total} tests passed",
+        {
+            "some tests ran": total > 0,
+            "none skipped": not re.search(r"\*\*\*(Skipped|Not Run)|did not run", output.both),
+            "all passed": failed == 0,
+            "check.py: all rules held": "check.py: all rules held" in output.both,
+        },
+    )
+
+
+def demo_table(output):
+    lines = [line for line in output.both.splitlines() if line.strip()]
+    totals = re.search(r"^ +all +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+)", output.both, re.M)
+    if not totals:
+        raise Unreadable("no table of the demo")
+    injected, above, found, repaired, missed, _ = map(int, totals.groups())
+    return Judgement(
+        f"{injected} injected, {found} found, {repaired} repaired, {missed} missed; ends: {lines[-1]!r}",
+        {
+            "ends with the demo's verdict": lines[-1].startswith(("PASSED", "NOT PASSED")),
+            "passed": lines[-1].startswith("PASSED"),
+            "all faults above the bound repaired": 0 < above <= repaired and missed == 0,
+            "says that the device is simulated": "simulated device" in output.both,
+        },
+    )
+
+
+def table_of_entries(tree):
+    spec = importlib.util.spec_from_file_location("check", tree / "tools/check.py")
+    check = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check)
+    return check.table_of_entries(tree)
+
+
+def needed(output):
+    needed = set(re.findall(r"\(NEEDED\).*\[(.+?)\]", output.out))
+    if not needed:
+        raise Unreadable("no NEEDED")
+    return Judgement(
+        " ".join(sorted(needed)),
+        {
+            "only libc, libm, ld-linux": needed
+            <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+        },
+    )
+
+
+def exports(tree):
+    def judge(output):
+        names = {line.split()[-1] for line in output.out.splitlines() if line.split()}
+        want = table_of_entries(tree)
+        if not names:
+            raise Unreadable("nm lists no name")
+        return Judgement(
+            f"{len(names)} exported, {len(names & want)} of the {len(want)} of the table",
+            {"exactly the table, unversioned": names == want and len(want) > 10},
+        )
+
+    return judge
+
+
+def bindings(tree):
+    pattern = re.compile(r"binding file (\S+) \[0\] to (\S+) \[0\]: normal symbol `(\w+)'")
+
+    def judge(output):
+        entries = table_of_entries(tree)
+        ours, past, real_past = {}, set(), 0
+        for source, target, symbol in pattern.findall(output.out):
+            library = pathlib.Path(source).name
+            if "libcublas" not in library and "libcusolver" not in library:
+                continue
+            if "sdcguard" in pathlib.Path(target).name or "mutant" in pathlib.Path(target).name:
+                ours.setdefault(library, set()).add(symbol)
+            elif "libcublas" in target:
+                real_past += 1
+                if symbol in entries:
+                    past.add(symbol)
+        if real_past == 0:
+            raise Unreadable("no binding among the real libraries")
+        blas, solver = ours.get("libcublas.so.13", set()), ours.get("libcusolver.so.12", set())
+        return Judgement(
+            f"{len(blas) + len(solver)} symbols bound to the shim: {len(blas)} of cublas, {len(solver)} of cusolver; "
+            f"{len(past)} of the table past it",
+            {
+                "libcublas's own cublasLtMatmul bound to the shim": "cublasLtMatmul" in blas,
+                "libcusolver's GEMMs bound to the shim": {
+                    "cublasGemmEx",
+                    "cublasSgemm_v2",
+                    "cublasSgemm_v2_64",
+                    "cublasCreate_v2",
+                }
+                <= solver,
+                "no name of the table bound past the shim": not past,
+            },
+        )
+
+    return judge
+
+
+def overhead(output):
+    got = read_json(output.out)
+    if "over_bare_ns" in got:  # one part alone, of --child: what it measured stands for the call that is not sampled
+        got = {
+            "unsampled_ns_over_bare": got["over_bare_ns"]["median"],
+            "unsampled_ns_over_bare_interval": [got["over_bare_ns"]["low"], got["over_bare_ns"]["high"]],
+            "bare_ns": got["bare_ns"]["median"],
+            "sampled_us_over_bare": 0,
+            "sampled_launches": got["launches"],
+            "sampled_other_driver_calls": got["other_driver_calls"],
+            "banned_driver_calls": got["banned_driver_calls"],
+            "sampled_in_place_launches": 0,
+            "unsampled": got,
+        }
+    low, high = got["unsampled_ns_over_bare_interval"]
+    return Judgement(
+        f"not sampled: {got['unsampled_ns_over_bare']:.1f} ns ({low:.1f} to {high:.1f}), bare {got['bare_ns']:.1f}; "
+        f"sampled: {got['sampled_us_over_bare']:.2f} us, {got['sampled_launches']:.2f} launches, "
+        f"{got['sampled_other_driver_calls']:.2f} other driver calls, banned {got['banned_driver_calls'] or 'none'}",
+        {
+            "a million pairs": got["unsampled"]["pairs"] >= 1_000_000,
+            "not sampled: at most 30 ns": got["unsampled_ns_over_bare"] <= 30,
+            "not sampled: no driver call": got["unsampled"]["launches"] + got["unsampled"]["other_driver_calls"]
+            < 0.001,
+            "sampled: 1 to 6 launches": 1 <= got["sampled_launches"] <= 6 and got["sampled_in_place_launches"] <= 6,
+            "sampled: at most 12 other driver calls": got["sampled_other_driver_calls"] <= 12,
+            "no banned call": not got["banned_driver_calls"],
+        },
+    )
+
+
+# Of the driver's calls, those that a warm call may not make (DESIGN section 9).
+BANNED = re.compile(
+    r"Synchronize|Query|MemAlloc|MemFree|MemHostAlloc|MemGetInfo|LoadData|GetFunction|HostRegister"
+    r"|^cuMemcpy(?!.*Async)|^cuMemset(?!.*Async)|Create|Destroy"
+)
+
+
+def driver_calls(calls, dirty):
+    """Traces of one call and of `calls` calls of the same product: the difference is what warm calls did."""
+
+    def judge(output):
+        def counts(name):
+            found = {}
+            for line in (output.scratch / name).read_text().splitlines():
+                origin, _, call, *_ = line.split("\t")
+                if origin == "driver":
+                    found[call] = found.get(call, 0) + 1
+            return found
+
+        one, many = counts("trace.1"), counts("trace.n")
+        if not many:
+            raise Unreadable("no driver call in the trace")
+        warm = {
+            name: (count - one.get(name, 0)) / (calls - 1) for name, count in many.items() if count > one.get(name, 0)
+        }
+        launches = warm.pop("cuLaunchKernel", 0)
+        banned = sorted(name for name in warm if BANNED.search(name))
+        faults = sum(1 for _ in open(output.scratch / "faults.n")) if (output.scratch / "faults.n").exists() else 0
+        outcomes = sorted(set(record["outcome"] for record in calls_of(output.scratch / "n.jsonl")))
+        checked = len(calls_of(output.scratch / "n.jsonl"))
+        conditions = {
+            "every call checked": checked == calls,
+            "1 to 6 launches": 1 <= launches <= 6,
+            "at most 12 other driver calls": sum(warm.values()) <= 12,
+            "none of the banned calls": not banned,
+        }
+        if dirty:
+            conditions["dirty: a fault in every call, all corrected"] = faults == calls and outcomes == ["corrected"]
+        else:
+            conditions["clean: no fault, all clean"] = faults == 0 and outcomes == ["clean"]
+        return Judgement(
+            f"{launches:g} launches, {sum(warm.values()):g} other driver calls a warm call, banned "
+            f"{' '.join(banned) or 'none'}, outcomes {outcomes} in {checked} calls",
+            conditions,
+        )
+
+    return judge
+
+
+def records_of(path):
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except (OSError, json.JSONDecodeError) as error:
+        raise Unreadable(f"{path.name}: {error}") from error
+
+
+def calls_of(path):
+    return [record for record in records_of(path) if record["type"] == "call"]
+
+
+def repeat(output):
+    def decisions(name):
+        keys = ("call_id", "site", "seed", "outcome", "plan", "lines_dirty", "entries_named", "entries_repaired")
+        return sorted(tuple(record[key] for key in keys) for record in calls_of(output.scratch / f"{name}.jsonl"))
+
+    one, other = decisions("one"), decisions("other")
+    bits_one, bits_other = (output.scratch / "one.d").read_bytes(), (output.scratch / "other.d").read_bytes()
+    ranks = sorted(
+        {record["rank"] for name in ("one", "other") for record in calls_of(output.scratch / f"{name}.jsonl")}
+    )
+    repaired = sum(decision[7] for decision in one)
+    return Judgement(
+        f"{len(one)} and {len(other)} of 60 calls checked by ranks {ranks}, {repaired} entries repaired, results of "
+        f"{len(bits_one)} bytes {'equal' if bits_one == bits_other else 'DIFFER'}",
+        {
+            "some calls checked, not all": 5 <= len(one) < 60,
+            "some entry repaired": repaired > 0,
+            "same decisions": one == other,
+            "same bits": len(bits_one) > 0 and bits_one == bits_other,
+        },
+    )
+
+
+def two_ranks(output):
+    judgement = repeat(output)
+    ranks = {record["rank"] for name in ("one", "other") for record in calls_of(output.scratch / f"{name}.jsonl")}
+    judgement.conditions["two ranks"] = len(ranks) == 2
+    return judgement
+
+
+def observe(output):
+    compared = re.findall(r"^(same|DIFFER) (\S+) (\d+) bytes$", output.out, re.M)
+    if not compared:
+        raise Unreadable("nothing was compared")
+    checked = sum(
+        1
+        for record in calls_of(output.scratch / "compared.jsonl")
+        if record["outcome"] in ("clean", "corrupt", "corrected", "benign")
+    )
+    same = sum(1 for word, _, size in compared if word == "same" and int(size) > 0)
+    return Judgement(
+        f"{same} of {len(compared)} outputs bit-identical ({sum(int(size) for _, _, size in compared)} bytes), "
+        f"{checked} calls checked",
+        {
+            "all outputs written": len(compared) == 6 and all(int(size) > 0 for _, _, size in compared),
+            "calls were checked": checked > 0,
+            "bit-identical": same == len(compared),
+        },
+    )
+
+
+def vectors(expected_files):
+    def judge(output):
+        matched = [tuple(map(int, pair)) for pair in re.findall(r"^matched (\d+) of (\d+)$", output.out, re.M)]
+        if not matched:
+            raise Unreadable("no vectors were held against a model")
+        good, total = sum(pair[0] for pair in matched), sum(pair[1] for pair in matched)
+        return Judgement(
+            f"matched {good} of {total} in {len(matched)} files",
+            {
+                "every file read": len(matched) == expected_files and total >= 100 * expected_files,
+                "all matched": good == total,
+            },
+        )
+
+    return judge
+
+
+def speed(output):
+    got = read_json(output.out)
+    h100 = [size["h100_of_sgemm"] for size in got["sizes"]]
+    rounded = [size["rounded16_of_sgemm"] for size in got["sizes"]]
+    return Judgement(
+        f"of OpenBLAS sgemm ({got['openblas_kernel']}), sizes {[size['size'] for size in got['sizes']]}: "
+        f"h100 {h100}, rounded16 {rounded}",
+        {
+            "h100 at least 0.15": len(h100) > 0 and min(h100) >= 0.15,
+            "rounded16 at least 0.8": len(rounded) > 0 and min(rounded) >= 0.8,
+        },
+    )
+
+
+def check(output):
+    seen = re.search(r"check.py: (\d+) of (\d+) rules see their planted breach", output.out)
+    breaches = len(re.findall(r"^check.py: \S+:", output.out, re.M))
+    if not seen and not breaches:
+        raise Unreadable("no word of check.py")
+    return Judgement(
+        f"{breaches} breaches; {seen.group(0)[10:] if seen else 'self-test not reached'}",
+        {
+            "all rules held": "check.py: all rules held" in output.out and breaches == 0,
+            "every rule sees its planted breach": bool(seen) and 0 < int(seen.group(1)) == int(seen.group(2)),
+        },
+    )
+
+
+def fresh_root(output):
+    """The quick start and then the tests, "evidence: tests" between them."""
+    if "evidence: tests" not in output.both:
+        missing = re.findall(r"(\S+): command not found", output.both)
+        if not missing:
+            raise Unreadable("neither the tests nor a missing command")
+        return Judgement(f"no {missing[0]}", {"what it needs is set up": False})
+    # Standard error comes first in `both`: the table is on standard output, before the mark.
+    before, after = output.out.split("evidence: tests", 1)
+    demo, tests = demo_table(dataclasses.replace(output, both=before)), all_tests(
+        dataclasses.replace(output, both=after)
+    )
+    conditions = {"what it needs is set up": True, "nvcc hidden": "setup: no nvcc on PATH" in output.both}
+    conditions.update({f"demo: {text}": held for text, held in demo.conditions.items()})
+    conditions.update({f"tests: {text}": held for text, held in tests.conditions.items()})
+    return Judgement(f"{demo.figure}; {tests.figure}", conditions)
+
+
+def gpu_dry_run(output):
+    report = read_json((output.scratch / "gpu/gpu_check.json").read_text())
+    of = {
+        status: [step["name"] for step in report["steps"] if step["status"] == status]
+        for status in ("passed", "not run", "failed", "timed out")
+    }
+    return Judgement(
+        "; ".join(f"{status}: {' '.join(names)}" for status, names in of.items() if names),
+        {
+            "the build, the stage tests, the encoder, the probe passed": {"build", "stage", "encoder", "probe"}
+            <= set(of["passed"]),
+            "PyTorch is marked as not run": len(of["not run"]) > 0 and all("torch" in name for name in of["not run"]),
+            "none failed": not of["failed"] and not of["timed out"],
+        },
+    )
+
+
+def interposition(output):
+    verdicts = re.findall(r"^\w+ +(caught|sound|BROKEN|SURVIVED)\b", output.out, re.M)
+    if not verdicts:
+        raise Unreadable("no mutant ran")
+    return Judgement(
+        f"{verdicts.count('caught')} of {len(verdicts) - 1} mutants caught",
+        {
+            "the sound sources pass": verdicts.count("sound") == 1,
+            "every mutant caught": verdicts.count("caught") == len(verdicts) - 1 > 10,
+        },
+    )

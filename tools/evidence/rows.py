@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: MIT
+"""The rows: claim, command (words of commands.sh), judgement, and the mutations that must break it."""
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+
+import judgements as judge
+
+
+@dataclasses.dataclass
+class Mutation:
+    what: str
+    command: str
+    breaks: str  # part of the text of the condition that must no longer hold
+    slow: bool = False  # over about a minute: run with --long only
+
+
+@dataclasses.dataclass
+class Row:
+    name: str
+    claim: str
+    command: str
+    judge: object  # Output -> Judgement; may raise Unreadable
+    mutations: list
+    needs: list = dataclasses.field(default_factory=list)  # paths, $B and $T allowed
+    tests: dict = dataclasses.field(default_factory=dict)  # what -> regular expression of ctest names
+    missing: str = ""  # a reason known beforehand
+    timeout: int = 3600
+    no_mutation: str = ""  # why there is none to run here
+
+
+class Rows:
+    """Iterated anew for each use: what is MISSING may have been built meanwhile."""
+
+    def __init__(self, options, source, tree, build):
+        self.options, self.source, self.tree, self.build = options, source, tree, build
+        self.listed_tests = None
+
+    # -- tests by name: an absent one is MISSING, never silently fewer
+
+    def test_names(self):
+        if not self.listed_tests:  # none: not built yet
+            command = ["ctest", "--test-dir", str(self.build), "--show-only=json-v1"]
+            listing = subprocess.run(command, capture_output=True, text=True, cwd=self.tree)
+            try:
+                names = [test["name"] for test in json.loads(listing.stdout)["tests"]]
+            except (json.JSONDecodeError, KeyError):
+                names = []
+            self.listed_tests = [name for name in names if not name.endswith("_NOT_BUILT")]
+        return self.listed_tests
+
+    def test_row(self, name, claim, patterns, mutations):
+        """`mutations`: (what, environment) under which the same tests must fail."""
+        names = [test for test in self.test_names() if any(re.search(pattern, test) for pattern in patterns.values())]
+        command = f"ctest --test-dir $B --no-tests=error -R '{'|'.join(patterns.values())}'"
+        return Row(
+            name,
+            claim,
+            command,
+            judge.tests(len(names)),
+            [Mutation(what, f"{environment} {command}", "all passed") for what, environment in mutations],
+            tests=patterns,
+        )
+
+    def real_libraries(self):
+        named = os.environ.get("SDCGUARD_REAL_CUDA_LIBRARIES")
+        if named:
+            return named
+        root = subprocess.run(
+            ["bash", "-c", "source tools/environment.sh && echo $CUDA_ROOT"],
+            capture_output=True,
+            text=True,
+            cwd=self.tree,
+        ).stdout.strip()
+        for folder in ("lib64", "lib", "targets/x86_64-linux/lib"):
+            if root and os.path.exists(f"{root}/{folder}/libcusolver.so.12"):
+                return f"{root}/{folder}"
+        return ""
+
+    def vectors(self):
+        for folder in (self.tree.parent / "shared/data/tensor-core", self.source.parent / "shared/data/tensor-core"):
+            if folder.is_dir():
+                return folder
+        return self.tree / "tests/hostcuda/golden"
+
+    def __iter__(self):
+        o = self.options
+        has_own_build = o.build_dir is None
+        fresh = (
+            "" if not o.in_place and has_own_build else "shown by the fresh clone alone (no --in-place, no --build-dir)"
+        )
+        yield Row(
+            "quickstart",
+            "In a fresh clone tools/quickstart.sh ends with the demo's table.",
+            "tools/quickstart.sh",
+            judge.demo_table,
+            [
+                Mutation(
+                    "the encoder runs without the repair kernel", "demo_without sdcguard_escalate_repair", "repaired"
+                )
+            ],
+            missing=fresh,
+        )
+        yield Row(
+            "tests",
+            "In a fresh clone tools/test.sh ends with ctest's summary, all passed.",
+            "tools/test.sh",
+            judge.all_tests,
+            [
+                Mutation(
+                    "ctest without the product pass",
+                    "tools/check.py $B; HOSTCUDA_SKIP_KERNEL=sdcguard_product ctest --test-dir $B -R '^stage.Repair'",
+                    "all passed",
+                )
+            ],
+            missing=fresh,
+        )
+        yield from self.demo_rows()
+        yield from self.binding_rows()
+        yield from self.named_test_rows()
+        yield from self.call_rows()
+        yield from self.device_rows()
+        yield from self.whole_machine_rows()
+
+    def demo_rows(self):
+        programs = [
+            "$B/bin/sdcguard",
+            "$B/bin/sdcguardd",
+            "$B/bin/encoder",
+            "$B/lib/libsdcguard.so",
+            ".cache/model/model.safetensors",
+        ]
+        seeds = self.options.seeds
+        # A build elsewhere does not find the sources by itself.
+        files = (
+            ""
+            if self.build.is_relative_to(self.tree)
+            else (" --model .cache/model --sentences examples/encoder/sentences.txt")
+        )
+        yield Row(
+            "demo",
+            f"Demo over {seeds} fixed seeds: every clean call checked, 0 accusations; {200 * seeds} or more "
+            "accumulator faults, 0 missed beyond the bound, at most 1% below it; guarded error at most 2 order noise, "
+            "unguarded at least 10.",
+            f"$B/bin/sdcguard demo --seeds {seeds} --json{files}",
+            judge.demo(seeds),
+            [
+                Mutation(
+                    "one seed, the repair kernel switched off (HOSTCUDA_SKIP_KERNEL)",
+                    "demo_without sdcguard_escalate_repair --seeds 1 --json",
+                    "none missed above the bound",
+                ),
+                Mutation(
+                    "one seed, the product pass switched off",
+                    "demo_without sdcguard_product --seeds 1 --json",
+                    "guarded error <= 2 order_noise",
+                ),
+            ],
+            needs=programs,
+            timeout=7200,
+        )
+
+    def binding_rows(self):
+        shim, stages = "$B/lib/libsdcguard.so", "$B/libsdcguard_stages.a"
+        yield Row(
+            "needed",
+            "The shim needs libc, libm and ld-linux alone.",
+            f"readelf -dW {shim}",
+            judge.needed,
+            [
+                Mutation(
+                    "the same objects linked with libstdc++ as a shared library",
+                    "mutant_shim shim/exports.map && readelf -dW $T/libmutant.so",
+                    "only libc",
+                )
+            ],
+            needs=[shim, stages],
+        )
+        yield Row(
+            "exports",
+            "The shim exports the table of entry points and dlsym, unversioned, and nothing else.",
+            f"nm -D --defined-only {shim}",
+            judge.exports(self.tree),
+            [
+                Mutation(
+                    "the version script with a named node",
+                    "named_node && nm -D --defined-only $T/libmutant.so",
+                    "unversioned",
+                )
+            ],
+            needs=[shim, stages],
+        )
+        real = self.real_libraries()
+        yield Row(
+            "bindings",
+            "The real libcublas.so.13 and libcusolver.so.12 are bound to the shim (LD_DEBUG=bindings, LD_BIND_NOW=1).",
+            f"bindings {shim}",
+            judge.bindings(self.tree),
+            [
+                Mutation(
+                    "the version script with a named node",
+                    "named_node && bindings $T/libmutant.so",
+                    "bound to the shim",
+                )
+            ],
+            needs=[shim, stages],
+            missing="" if real else "no real libcusolver.so.12 here: set SDCGUARD_REAL_CUDA_LIBRARIES",
+        )
+        yield Row(
+            "interposition",
+            "Each rule of the interposition, broken in a copy of the sources, turns a named route red.",
+            "mutant_routes .",
+            judge.interposition,
+            [
+                Mutation(
+                    "one of its mutants left sound",
+                    "mkdir -p $T/c && cp -r include kernels config shim tests $T/c && "
+                    "sed -i \"s|'if (t_depth > 0) return real(handle, arguments...);' '' depth|'namespace sdcguard {' "
+                    "'namespace sdcguard {' depth|\" $T/c/tests/e2e/interposition_mutants.sh && mutant_routes $T/c",
+                    "every mutant caught",
+                    slow=True,
+                )
+            ],
+            needs=["$B/clients/client_dl", "$B/clients/client_plt"],
+        )
+
+    def named_test_rows(self):
+        yield self.test_row(
+            "must-fail",
+            "Each stage switched off in turn makes a named test fail.",
+            {
+                "no product pass": "MustFail.WithoutTheProductPass",
+                "no second sign draw": "MustFail.WithoutTheSecondDraw",
+                "no sigma cap": "MustFail.WithoutTheCap",
+                "no finish of repaired entries": "MustFail.WithoutTheFinish",
+                "comparison that lets NaN pass": "MustFail.ComparisonThatLetsNanPass",
+                "a missing wait between streams": "^faults.Waits.EachOneDropped",
+                "no order of streams matters": "^faults.Waits.NoOrder",
+                "the shipped shim, a kernel off": "^faults.*SwitchedOff",
+            },
+            [("the product pass off in what must be sound", "HOSTCUDA_SKIP_KERNEL=sdcguard_product")],
+        )
+        yield self.test_row(
+            "nonfinite",
+            "One NaN in a weight column, one Inf in an activation row: no alarm, the rest checked, a fault "
+            "elsewhere still found.",
+            {"the shipped shim": "^e2e.NonFinite", "kernels": "^stage.Nonfinite"},
+            [("the recomputation switched off", "HOSTCUDA_SKIP_KERNEL=sdcguard_escalate_recompute")],
+        )
+        yield self.test_row(
+            "driver-call-tests",
+            "Every entry point keeps the budget of driver calls, clean and dirty.",
+            {"the shipped shim": "^e2e.*DriverCalls"},
+            [("the product pass switched off", "HOSTCUDA_SKIP_KERNEL=sdcguard_product")],
+        )
+        yield self.test_row(
+            "determinism-tests",
+            "The same run repeated gives the same bits; ranks decide alike.",
+            {
+                "the same bits": "^e2e.Determinism.TheSameRun",
+                "ranks": "^e2e.Determinism.Ranks",
+                "the seed decides": "^e2e.Determinism.TheSeed",
+            },
+            [("the product pass switched off", "HOSTCUDA_SKIP_KERNEL=sdcguard_product")],
+        )
+        yield self.test_row(
+            "observe-tests",
+            "Under observe every entry point's output is bit-identical, and what can be checked is.",
+            {
+                "bit-identical": "^e2e.*Untouched.ObserveIsBitIdentical",
+                "checks": "^e2e.*Untouched.ObserveChecks",
+                "finds": "^faults.ObserveMode",
+            },
+            [("the product pass switched off", "HOSTCUDA_SKIP_KERNEL=sdcguard_product")],
+        )
+
+    def call_rows(self):
+        yield Row(
+            "overhead",
+            "A call not sampled costs at most 30 ns over the bare call; a sampled one at most 6 launches and 12 other "
+            "driver calls, none banned; over no-op stand-ins, a million interleaved pairs.",
+            "$B/bin/bench_overhead --json",
+            judge.overhead,
+            [
+                Mutation(
+                    "every call sampled, measured as if none were",
+                    "sampled_alone",
+                    "at most 30 ns",
+                )
+            ],
+            needs=["$B/bin/bench_overhead", "$B/lib/libsdcguard.so"],
+        )
+        programs = ["$B/bin/gemm", "$B/bin/sdcguardd", "$B/lib/libsdcguard.so"]
+        for kind in ("clean", "dirty"):
+            traced = "traced 21" + (" HOSTCUDA_FAULTS=$T/word.toml" if kind == "dirty" else "")
+            yield Row(
+                f"driver-calls-{kind}",
+                f"A warm sampled call, {kind}, makes at most 6 launches and 12 other driver calls on the host "
+                "device, none of the banned ones.",
+                traced,
+                judge.driver_calls(21, kind == "dirty"),
+                [Mutation("the first, cold call is counted too", f"{traced} && : >$T/trace.1", "banned")],
+                needs=programs,
+            )
+        for name, claim, verdict, first, second in (
+            ("repeat", "The same run repeated gives the same decisions and the same bits.", judge.repeat, "", ""),
+            ("two-ranks", "Two ranks decide alike.", judge.two_ranks, " RANK=0", " RANK=1"),
+        ):
+            yield Row(
+                name,
+                claim,
+                f"sixty one{first} && sixty other{second}",
+                verdict,
+                [
+                    Mutation(
+                        "another seed in the second run",
+                        f"sixty one{first} && sixty other{second} SDCGUARD_SEED=7",
+                        "same decisions",
+                    )
+                ],
+                needs=programs,
+            )
+        yield Row(
+            "observe",
+            'Under mode = "observe" the output of the encoder and of the plain client is bit-identical to '
+            "the unguarded run, clean and with faults.",
+            "compare_outputs observe",
+            judge.observe,
+            [Mutation("mode = repair", "compare_outputs repair", "bit-identical")],
+            needs=programs + ["$B/bin/encoder", ".cache/model/model.safetensors"],
+        )
+
+    def device_rows(self):
+        folder = self.vectors()
+        orders = {"H100": "h100", "H200": "h100", "A100": "a100", "L40S": "ada", "V100": "v100", "B200": "b200"}
+        files = [
+            (orders[path.name.split("_")[0]], path)
+            for path in sorted(folder.glob("*_*.u32"))
+            if re.search(r"_(bf16|fp16)\.u32$", path.name) and path.name.split("_")[0] in orders
+        ]
+
+        def vectors(pairs):
+            where = os.path.relpath(folder, self.tree) if folder.is_relative_to(self.tree.parent) else folder
+            return f"vectors {where} " + " ".join(f"{order}:{path.name}" for order, path in pairs)
+
+        wrong = [("a100" if path.name.startswith("H100") else order, path) for order, path in files]
+        yield Row(
+            "vectors",
+            f"The tensor-core models reproduce all BF16 and FP16 vectors of {folder.name} bit for bit.",
+            vectors(files),
+            judge.vectors(len(files)),
+            [Mutation("a100 as the order of H100's files", vectors(wrong), "all matched")],
+            needs=["$B/bin/tensor_core_vectors"],
+            missing="" if files else f"no vectors in {folder}",
+        )
+        yield Row(
+            "speed",
+            "h100 at least 0.15 of OpenBLAS's sgemm for BF16, rounded blocks at least 0.8, in the same run.",
+            "$B/bin/bench_gemm --json",
+            judge.speed,
+            [
+                Mutation(
+                    "h100 measured under the name of rounded16",
+                    "h100_as_rounded16",
+                    "rounded16 at least 0.8",
+                )
+            ],
+            needs=["$B/bin/bench_gemm", "$B/libhostcuda_gemm.a"],
+        )
+
+    def whole_machine_rows(self):
+        o = self.options
+        yield Row(
+            "check",
+            "The house rules hold, and each rule sees a planted breach.",
+            "tools/check.py $B && tools/check.py --self-test",
+            judge.check,
+            [
+                Mutation(
+                    "printf in a kernel",
+                    "cp -r include config kernels shim tools examples tests .clang-format $T && "
+                    "echo 'inline void planted() { printf(\"\"); }' >> $T/kernels/fold.cu && $T/tools/check.py",
+                    "all rules held",
+                )
+            ],
+            needs=["tools/check.py", "$B/lib/libsdcguard.so"],
+        )
+        yield Row(
+            "gpu-check",
+            "tools/gpu_check.sh --dry-run builds the GPU tier and runs each step on the host device.",
+            "tools/gpu_check.sh --dry-run --build-dir $B --tier $T/tier --out $T/gpu",
+            judge.gpu_dry_run,
+            [
+                Mutation(
+                    "the host device without its kernels",
+                    "mkdir -p $T/b/lib/hostcuda && cp -a $B/lib/hostcuda/libcu* $T/b/lib/hostcuda/ && "
+                    "tools/gpu_check.sh --dry-run --build-dir $T/b --tier $T/tier --out $T/gpu",
+                    "none failed",
+                    slow=True,
+                )
+            ],
+            needs=["tools/gpu_check.sh"],
+        )
+        for preset, mutation, what in (
+            (
+                "asan",
+                "sed -i '0,/buffer\\[/s//buffer[9999 + /' SOURCE && tools/test.sh asan",
+                "an access past a buffer",
+            ),
+            (
+                "tsan",
+                "ctest --preset tsan -R BarrierDeathTest",
+                "each barrier removed in turn, in the preset's own tests",
+            ),
+        ):
+            yield Row(
+                preset,
+                f"The tests pass under the preset {preset}.",
+                f"tools/test.sh {preset}",
+                judge.all_tests,
+                [],
+                missing="" if o.long else "takes an hour; run with --long",
+                no_mutation=f"{what}: {mutation}",
+            )
+        root = o.fresh_root or ("$T/fresh-root" if o.long else "")
+        both = "tools/quickstart.sh && echo evidence: tests && tools/test.sh"
+        yield Row(
+            "fresh-root",
+            "In a fresh Debian root, nvcc hidden, tools/quickstart.sh ends with the demo's table, tools/test.sh with "
+            "ctest's summary, all passed.",
+            f"tools/fresh_root.sh {root or 'DIR'} '{both}'",
+            judge.fresh_root,
+            [
+                Mutation(
+                    "without tools/setup.sh, in another fresh root",
+                    f"tools/fresh_root.sh {root or 'DIR'}.mutant 'sed -i /setup.sh/d tools/*.sh; tools/test.sh'; s=$?; "
+                    f"rm -rf {root or 'DIR'}.mutant; exit $s",
+                    "what it needs is set up",
+                    slow=True,
+                )
+            ],
+            needs=["tools/fresh_root.sh"],
+            missing="" if root else "takes an hour and root; run with --long, or --fresh-root DIR",
+            timeout=4 * 3600,
+        )
