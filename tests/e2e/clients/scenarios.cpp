@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // scenarios: a plain cuBLAS program of small scenes that one repeated product cannot show: operands overwritten right
-// after the call, non-finite operands, graphs, several streams, threads, devices, fork. It knows nothing of sdcguard.
+// after the call, non-finite operands, graphs, several streams, threads, fork. It knows nothing of sdcguard.
 //
 //   scenarios NAME DUMP [N]    runs the scene, writes the bytes of all results to DUMP
-#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -221,34 +220,6 @@ void threads(int count) {
   for (const auto& one : d) write(*one);
 }
 
-// A cublasLt handle made while device 0 was current, used on device 1, where no handle was ever made.
-void second_device(int count) {
-  cublasLtHandle_t lt;
-  check(cudaSetDevice(0), "cudaSetDevice");
-  check(cudaFree(nullptr), "cudaFree");
-  check(cublasLtCreate(&lt), "cublasLtCreate");
-  check(cudaSetDevice(1), "cudaSetDevice");
-  Stream stream;
-  const HostMatrix host_a(1), host_b(2);
-  const DeviceMatrix a(host_a), b(host_b);
-  DeviceMatrix d;
-  cublasLtMatmulDesc_t operation;
-  cublasLtMatrixLayout_t layout;
-  const float one = 1, zero = 0;
-  check(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-  check(cublasLtMatrixLayoutCreate(&layout, CUDA_R_16BF, kSize, kSize, kSize), "cublasLtMatrixLayoutCreate");
-  for (int i = 0; i < count; ++i) {
-    check(cublasLtMatmul(lt, operation, &one, a.data, layout, b.data, layout, &zero, d.data, layout, d.data, layout,
-                         nullptr, nullptr, 0, stream.stream),
-          "cublasLtMatmul");
-  }
-  check(cudaStreamSynchronize(stream.stream), "cudaStreamSynchronize");
-  write(d);
-  cublasLtMatrixLayoutDestroy(layout);
-  cublasLtMatmulDescDestroy(operation);
-  cublasLtDestroy(lt);
-}
-
 // A child of fork that uses nothing of CUDA and leaves; the parent goes on multiplying.
 void forks(int count) {
   Stream stream;
@@ -278,8 +249,7 @@ int main(int argc, char** argv) {
     void (*run)(int);
   };
   constexpr Scene kScenes[] = {{"steps", steps},     {"nonfinite", nonfinite}, {"graph", graph},
-                               {"streams", streams}, {"threads", threads},     {"second_device", second_device},
-                               {"forks", forks}};
+                               {"streams", streams}, {"threads", threads},     {"forks", forks}};
   if (argc < 3) return 2;
   try {
     dump.open(argv[2], std::ios::binary);
