@@ -90,10 +90,11 @@ TEST_F(InjectionJoin, WrongFilesAreErrors) {
 TEST(RunReport, SumsFinalCoverage) {
   ForgeFolder folder;
   const std::string path = folder.path() + "/jsonl";
-  const char* coverage = R"({"type":"coverage","final":true,"seen":{"calls":10},"checked":{"calls":7},)"
-                         R"("launched":{"calls":8},"outcomes":{"unverified":{"calls":3}},"looks":2,)"
-                         R"("lower_bound":false})"
-                         "\n";
+  const char* coverage =
+      R"({"type":"coverage","final":true,"seen":{"calls":10},"checked":{"calls":7},)"
+      R"("launched":{"calls":8},"outcomes":{"unverified":{"calls":3}},"unverified":{"capture":{"calls":3}},"looks":2,)"
+      R"("lower_bound":false})"
+      "\n";
   std::ofstream(path) << R"({"type":"call","outcome":"clean"})"
                          "\n"
                       << R"({"type":"call","outcome":"corrected"})"
@@ -113,6 +114,8 @@ TEST(RunReport, SumsFinalCoverage) {
   EXPECT_EQ(report.checked, 14u);
   EXPECT_EQ(report.looks, 4u);
   EXPECT_EQ(report.unverified, 6u);
+  EXPECT_EQ(report.unverified_by_reason["capture"], 6u);
+  EXPECT_EQ(report.accused.size(), 2u);
 }
 
 }  // namespace

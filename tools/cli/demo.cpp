@@ -245,6 +245,13 @@ class Demo {
     out["unverified"] = sum([part](const Round& r) { return (r.*part).unverified; });
     bool lower_bound = false;
     for (const Round& one : rounds_) lower_bound = lower_bound || (one.*part).lower_bound;
+    Json reasons = Json::object();
+    for (const Round& one : rounds_) {
+      for (const auto& [reason, calls] : (one.*part).unverified_by_reason) {
+        reasons[reason] = reasons.value(reason, uint64_t{0}) + calls;
+      }
+    }
+    out["unverified_by_reason"] = reasons;
     out["lower_bound"] = lower_bound;
     const std::string& last = (rounds_.back().*part).coverage;
     if (!last.empty()) out["last_seed"] = Json::parse(last);
@@ -261,6 +268,11 @@ class Demo {
     out["clean"]["looks"] = sum([](const Round& r) { return r.clean.looks; });
     out["clean"]["checked"] = checked();
     out["clean"]["max_similarity_error"] = largest([](const Round& r) { return r.clean_error; });
+    Json accused = Json::array();
+    for (const Round& one : rounds_) {
+      for (const std::string& line : one.clean.accused) accused.push_back(Json::parse(line));
+    }
+    out["clean"]["accused"] = accused;
     Json& faults = out["faults"];
     faults["injected"] = sum([](const Round& r) { return r.faults.injected; });
     faults["above_bound"] = sum([](const Round& r) { return r.faults.above_bound; });

@@ -73,10 +73,10 @@ bool read_report(const std::string& jsonl_path, RunReport* report, std::string* 
       jsonl_path,
       [report](const json& line) {
         const std::string type = line.at("type");
-        if (type == "fault") ++report->fault_records;
-        if (type == "call" && (line.at("outcome") == "corrected" || line.at("outcome") == "corrupt")) {
-          ++report->calls_accused;
-        }
+        const bool call = type == "call" && (line.at("outcome") == "corrected" || line.at("outcome") == "corrupt");
+        report->fault_records += type == "fault";
+        report->calls_accused += call;
+        if ((call || type == "fault") && report->accused.size() < kMaxAccused) report->accused.push_back(line.dump());
         if (type != "coverage" || !line.at("final").get<bool>()) return;
         ++report->processes;
         report->looks += line.at("looks").get<uint64_t>();
@@ -84,6 +84,9 @@ bool read_report(const std::string& jsonl_path, RunReport* report, std::string* 
         report->seen += line.at("seen").at("calls").get<uint64_t>();
         report->launched += line.at("launched").at("calls").get<uint64_t>();
         report->unverified += line.at("outcomes").at("unverified").at("calls").get<uint64_t>();
+        for (const auto& [reason, part] : line.at("unverified").items()) {
+          report->unverified_by_reason[reason] += part.at("calls").get<uint64_t>();
+        }
         report->lower_bound = report->lower_bound || line.at("lower_bound").get<bool>();
         report->coverage = line.dump();
       },

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ struct JoinResult {
   uint64_t unmatched = 0;  // fault records with no injected entry behind them: accusations of clean entries
 };
 
+inline constexpr size_t kMaxAccused = 100;
+
 // What one run's JSON lines say, summed over its processes.
 struct RunReport {
   uint64_t fault_records = 0;
@@ -48,7 +51,9 @@ struct RunReport {
   uint64_t unverified = 0;
   uint64_t processes = 0;  // final coverage lines
   bool lower_bound = false;
-  std::string coverage;  // the last final coverage line, as JSON text; empty: none
+  std::map<std::string, uint64_t> unverified_by_reason;
+  std::vector<std::string> accused;  // the fault and call lines that accuse, as JSON text; the first kMaxAccused
+  std::string coverage;              // the last final coverage line, as JSON text; empty: none
 };
 
 // Both read whole files; an absent or wrong one is an error: false, and `error` is one line.
