@@ -27,16 +27,21 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests/e2e/golden"
 SENTENCES = ROOT / "examples/encoder/sentences.txt"
 PACK = ROOT / ".cache/gpu_pack"
-STAGE_TESTS = ("classify_test", "philox_test", "plan_test", "probe_test", "escalate_test", "block_sums_test", "clean_test")
+STAGE_TESTS = ("classify_test", "philox_test", "plan_test", "probe_test", "escalate_test", "block_sums_test",
+               "clean_test")
 # Figures to reach (DESIGN section 9): shown as met or missed; only what is wrong turns a step red.
 PROBE_GOAL, DIRTY_GOAL, LAUNCH_GOAL = 1.5, 1.0, 6
 NO_SPEED = "simulated device: no speed claimed"
-OPEN = {"capture of the shim's kernels in CUDA graphs": "not put: captured calls are unverified(capture) in this version",
+OPEN = {"capture of the shim's kernels in CUDA graphs": "not put: captured calls are unverified(capture) as yet",
         "FP8 to FP32 with each scale mode": "not put: FP8 is not among this version's types"}
 
 
 class Breach(Exception):
-    """A step's result is not what it must be."""
+    """A step's result is not what it must be; `rows`: what it gave all the same."""
+
+    def __init__(self, reason, rows=()):
+        super().__init__(reason)
+        self.rows = list(rows)
 
 
 class TooLate(Exception):
@@ -93,7 +98,8 @@ def judge_encoder(what, embeddings, reference, golden):
         worst = math.inf if math.isnan(ratio) else max(worst, ratio)
     if not worst <= 1:
         raise Breach(f"{what}: {worst:.3g} of the bound away from the CPU's embeddings")
-    return [row(f"{what}: distance to the CPU's embeddings, of its bound", round(worst, 4), f"{count} sentences, limit 1")]
+    return [row(f"{what}: distance to the CPU's embeddings, of its bound", round(worst, 4),
+                f"{count} sentences, limit 1")]
 
 
 def judge_coverage(what, status):
@@ -117,30 +123,35 @@ def judge_coverage(what, status):
 
 def judge_facts(document, dry):
     facts = document["facts"]
-    native, support = facts["native_bits"], facts["fp32_support"]
-    if not native["entries"] or not support["asked"]:
-        raise Breach("no entry was compared or no call was asked for")
-    # Two roundings of nearly the same sum are neighbours, unless the sum cancels to nothing
-    rows = [row("native BF16 against FP32 rounded by us: entries that differ", f"{native['value']:.3g}",
-                f"{native['differing']} of {native['entries']}, at most {native['most_units']} units")]
-    rows += [row(f"  {s['shape']} m {s['m']} n {s['n']} k {s['k']}", f"{s['rate']:.3g}", f"{s['differing']} differ")
-             for s in native["shapes"]]
-    rows += [row("16-bit calls without an FP32 form (NOT_SUPPORTED)", f"{support['value']:.3g}",
-                 f"{support['refused']} of {support['asked']}"),
-             row("algorithm chosen for BF16 D, run with FP32 D", facts["foreign_algo"]["value"]),
-             row("GELU form of the epilogue", facts["gelu_form"]["value"],
-                 f"errors: tanh {facts['gelu_form'].get('largest_error_tanh', 0):.2g}, "
-                 f"erf {facts['gelu_form'].get('largest_error_erf', 0):.2g}"),
+    rows, breaches = [], [f"{name}: {fact['error']}" for name, fact in facts.items() if "error" in fact]
+    native, support, gelu = facts["native_bits"], facts["fp32_support"], facts["gelu_form"]
+    if "error" not in native:
+        rows.append(row("native BF16 against FP32 rounded by us: entries that differ", f"{native['value']:.3g}",
+                        f"{native['differing']} of {native['entries']}, at most {native['most_units']} units"))
+        rows += [row(f"  {s['shape']} m {s['m']} n {s['n']} k {s['k']}", f"{s['rate']:.3g}", f"{s['differing']} differ")
+                 for s in native["shapes"]]
+        if not native["entries"]:
+            breaches.append("native_bits: no entry was compared")
+    if "error" not in support:
+        rows.append(row("16-bit calls without an FP32 form (NOT_SUPPORTED)", f"{support['value']:.3g}",
+                        f"{support['refused']} of {support['asked']}"))
+        if not support["asked"]:
+            breaches.append("fp32_support: no call was asked for")
+    errors = [f"{form} {gelu[key]:.2g}" for form, key in (("tanh", "largest_error_tanh"), ("erf", "largest_error_erf"))
+              if key in gelu]
+    rows += [row("algorithm chosen for BF16 D, run with FP32 D", facts["foreign_algo"]["value"]),
+             row("GELU form of the epilogue", gelu["value"], "largest errors: " + ", ".join(errors) if errors else ""),
              row("rounding of FP32 inputs to TF32", facts["tf32_rounding"]["value"]),
              row("CUBLAS_GEMM_ALGO hints", facts["algo_hints"]["value"])]
     rows += [row(question, "open", why) for question, why in OPEN.items()]
     if dry:  # what the host device is known to do
-        known = {"gelu_form": "tanh", "tf32_rounding": "none"}
-        for name, value in known.items():
-            if facts[name]["value"] != value:
-                raise Breach(f"{name} of the host device came out as {facts[name]['value']}, not {value}")
-        if native["differing"]:
-            raise Breach(f"{native['differing']} results of the host device differ from their own FP32 sum, rounded")
+        breaches += [f"{name} of the host device came out as {facts[name]['value']}, not {value}"
+                     for name, value in (("gelu_form", "tanh"), ("tf32_rounding", "none"))
+                     if facts[name]["value"] != value]
+        if native.get("differing"):
+            breaches.append(f"{native['differing']} results of the host device differ from their own FP32 sum, rounded")
+    if breaches:
+        raise Breach("; ".join(breaches), rows)
     return rows
 
 
@@ -157,13 +168,15 @@ def judge_probe(document, dry):
         if dry:
             rows.append(row(s["shape"], f"{s['launches']} launches, 16 of 16 repaired", NO_SPEED))
             continue
-        rows += [row(f"{s['shape']}: product, native / FP32 (us)", f"{s['native_gemm_us']:.1f} / {s['fp32_gemm_us']:.1f}"),
+        rows += [row(f"{s['shape']}: product, native / FP32 (us)",
+                     f"{s['native_gemm_us']:.1f} / {s['fp32_gemm_us']:.1f}"),
                  row("  probe (us) and over the bandwidth floor", f"{s['probe_us']:.1f}, {s['probe_over_floor']:.2f} x",
                      goal(s["probe_over_floor"], PROBE_GOAL)),
                  row("  added by a clean guarded call, in line (us)", f"{s['added_us']:.1f}",
                      f"{s['added_us'] / s['native_gemm_us']:.2f} of the native product"),
                  row("  dirty: finding and repairing 16 faults (us)", f"{s['dirty_escalation_us']:.1f}",
-                     f"{s['dirty_over_native_gemm']:.2f} of the product, {goal(s['dirty_over_native_gemm'], DIRTY_GOAL)}"),
+                     f"{s['dirty_over_native_gemm']:.2f} of the product, "
+                     f"{goal(s['dirty_over_native_gemm'], DIRTY_GOAL)}"),
                  row("  launches", s["launches"], goal(s["launches"], LAUNCH_GOAL))]
     rows.append(row("copy bandwidth (GB/s)", "-" if dry else f"{document['copy_bytes_per_second'] / 1e9:.0f}",
                     NO_SPEED if dry else ""))
@@ -178,7 +191,8 @@ def judge_torch(what, report):
     rows = [row(f"{what}: bits under observe", "the unguarded run's" if report["repeatable"] else "UNVERIFIED",
                 "" if report["repeatable"] else "two unguarded runs differ, so there is nothing to hold them against")]
     if "differing" in report:
-        rows.append(row(f"{what}: entries that repair rounds otherwise", f"{report['differing']} of {report['entries']}",
+        rows.append(row(f"{what}: entries that repair rounds otherwise",
+                        f"{report['differing']} of {report['entries']}",
                         f"largest difference {report['worst_over_bound']:.3g} of its bound"))
     else:
         rows.append(row(f"{what}: distance to FP64, unguarded / repair",
@@ -226,6 +240,8 @@ def self_test():
                 "worst_over_bound": 0.5, **changes}
 
     nan = float("nan")
+    without_answer = facts()
+    without_answer["facts"]["algo_hints"] = {"value": None, "error": "no such call"}
     cases = [  # judge, what must pass, what must not
         (judge_stage, ("t", 0, gtest), [("t", 1, gtest), ("t", 0, None), ("t", 0, {**gtest, "failures": 1}),
                                         ("t", 0, {**gtest, "tests": 0}), ("t", 0, {**gtest, "disabled": 1})]),
@@ -237,7 +253,8 @@ def self_test():
           ("c", status(outstanding=1)),
           ("c", status(outcomes={"clean": pair, "corrected": pair, "corrupt": {"calls": 1, "flops": 1}}))]),
         (judge_facts, (facts(), True), [(facts(gelu="erf"), True), (facts(tf32="truncate"), True),
-                                        (facts(differing=1), True), (facts(entries=0), False)]),
+                                        (facts(differing=1), True), (facts(entries=0), False),
+                                        (without_answer, False)]),
         (judge_probe, (probe(), False), [(probe(repaired=15), False), (probe(repaired=15), True),
                                          (probe(time_us=0.0), False), (probe(shapes=0), True)]),
         (judge_torch, ("m", torch()), [("m", torch(within=False)), ("m", torch(observe_same_bits=False))]),
@@ -353,12 +370,13 @@ class Check:
             options.append(f"-DCUDA_ROOT={os.path.realpath(cuda)}")
         arch = "90"
         if not self.dry:
-            arch = self.must(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]).split()[0].replace(".", "")
+            said = self.must(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"])
+            arch = said.split()[0].replace(".", "")
         options.append(f"-DSDCGUARD_CUDA_ARCHS={arch}")
         self.must(["cmake", "-S", ROOT, "-B", self.tier, "-G", "Ninja", *options])
         jobs = [f"-j{self.options.jobs}"] if self.options.jobs else []
         self.must(["ninja", "-C", self.tier, *jobs])
-        return [row("build", f"sm_{arch}", f"pack: {'used' if (pack / 'include').is_dir() else 'none, packages of the machine'}")]
+        return [row("build", f"sm_{arch}", f"headers: {pack if (pack / 'include').is_dir() else 'of the machine'}")]
 
     def stage(self):
         rows, breaches = [], []
@@ -371,7 +389,7 @@ class Check:
             except Breach as breach:
                 breaches.append(str(breach))
         if breaches:
-            raise Breach("; ".join(breaches))
+            raise Breach("; ".join(breaches), rows)
         return rows
 
     def model(self):
@@ -381,7 +399,7 @@ class Check:
                 return pathlib.Path(folder)
         packed = pathlib.Path(self.options.pack_dir) / "model.zip"
         if not packed.exists():
-            raise Breach("no model: neither .cache/model nor the pack has it (tools/fetch_model.sh, gpu_check.sh --pack)")
+            raise Breach("no model in .cache/model or the pack (tools/fetch_model.sh, gpu_check.sh --pack)")
         folder = self.scratch / "model"
         with zipfile.ZipFile(packed) as archive:
             archive.extractall(folder)
@@ -433,13 +451,18 @@ class Check:
         return self.torch_runs("step")
 
     def facts(self):
-        self.raw["facts"] = json.loads(self.must([self.tier / "bin/library_facts", *(["--small"] if self.dry else [])],
-                                                 self.programs()))
+        size = ["--small"] if self.dry else []
+        code, out, err = self.run([self.tier / "bin/library_facts", *size], self.programs())
+        if not out.strip():
+            raise Breach(f"library_facts: exit code {code}: {err.strip()}")
+        self.raw["facts"] = json.loads(out)
         return judge_facts(self.raw["facts"], self.dry)
 
     def probe(self):
         small = ["--small", "--rounds", "1"] if self.dry else []
         self.raw["probe"] = json.loads(self.must([self.tier / "bin/bench_probe", *small], self.programs()))
+        if self.dry:
+            self.raw["probe"]["times"] = NO_SPEED
         return judge_probe(self.raw["probe"], self.dry)
 
     def machine(self):
@@ -478,7 +501,8 @@ STEPS = [("self_test", 5, "the judges below see planted breaches"),
 def print_table(report):
     print(f"\ngpu_check: {report['mode']} on {report['machine']['device']}")
     for step in report["steps"]:
-        print(f"\n{step['name']:<14}{step['status']:<10}{step['seconds']:>7.1f} s of {step['limit_s']:g}  {step['shows']}")
+        print(f"\n{step['name']:<14}{step['status']:<10}{step['seconds']:>7.1f} s of {step['limit_s']:g}  "
+              f"{step['shows']}")
         if step["reason"]:
             print(f"    {step['reason']}")
         for r in step["rows"]:
@@ -507,7 +531,7 @@ def check(options):
             step = {"name": name, "shows": shows, "limit_s": limit, "status": "passed", "reason": "", "rows": []}
             print(f"gpu_check: {name} ...", file=sys.stderr, flush=True)
             try:
-                if broken and name != "facts":
+                if broken:
                     raise Breach(broken)
                 step["rows"] = self_test() if name == "self_test" else getattr(run, name)()
             except NotRun as reason:
@@ -515,7 +539,9 @@ def check(options):
             except TooLate as reason:
                 step.update(status="timed out", reason=str(reason))
             except (Breach, OSError, ValueError, KeyError, IndexError, TypeError, zipfile.BadZipFile) as reason:
-                step.update(status="failed", reason=f"{reason}" if isinstance(reason, Breach) else repr(reason))
+                seen = isinstance(reason, Breach)
+                step.update(status="failed", reason=str(reason) if seen else repr(reason),
+                            rows=reason.rows if seen else [])
             if name == "build" and step["status"] != "passed":
                 broken = "the build did not pass"
             step["seconds"] = round(time.monotonic() - started, 2)
@@ -576,7 +602,7 @@ def pack(folder):
 
 def main():
     parser = argparse.ArgumentParser(prog="tools/gpu_check.sh", description=__doc__)
-    parser.add_argument("--out", default=str(ROOT / "build/gpu_check"), help="folder of gpu_check.json and gpu_check.log")
+    parser.add_argument("--out", default=str(ROOT / "build/gpu_check"), help="folder of the JSON file and the log")
     parser.add_argument("--dry-run", action="store_true", help="on the host device; the PyTorch steps are not run")
     parser.add_argument("--build-dir", default=str(ROOT / "build/cpu"), help="dry run: the build that has lib/hostcuda")
     parser.add_argument("--tier", default=str(ROOT / "build/gpu"), help="where the GPU tier is built")

@@ -124,6 +124,7 @@ cublasStatus_t gemm_ex(const Library& library, cublasOperation_t op_a, cublasOpe
 ordered_json native_bits(const Library& library, const std::vector<Shape>& shapes) {
   ordered_json rows = ordered_json::array();
   BitDifference all;
+  int unsupported = 0;
   for (const Shape& s : shapes) {
     const auto count = static_cast<size_t>(s.m) * static_cast<size_t>(s.n);
     const Memory a(random_bf16(static_cast<size_t>(s.m) * static_cast<size_t>(s.k), 1));
@@ -133,9 +134,13 @@ ordered_json native_bits(const Library& library, const std::vector<Shape>& shape
     must(gemm_ex(library, CUBLAS_OP_T, CUBLAS_OP_N, s, a, s.k, b, s.k, CUDA_R_16BF, narrow, s.m, CUDA_R_16BF,
                  CUBLAS_COMPUTE_32F),
          "GemmEx BF16 to BF16");
-    must(gemm_ex(library, CUBLAS_OP_T, CUBLAS_OP_N, s, a, s.k, b, s.k, CUDA_R_16BF, wide, s.m, CUDA_R_32F,
-                 CUBLAS_COMPUTE_32F),
-         "GemmEx BF16 to FP32");
+    const cublasStatus_t upgraded = gemm_ex(library, CUBLAS_OP_T, CUBLAS_OP_N, s, a, s.k, b, s.k, CUDA_R_16BF, wide,
+                                            s.m, CUDA_R_32F, CUBLAS_COMPUTE_32F);
+    if (upgraded == CUBLAS_STATUS_NOT_SUPPORTED) {
+      ++unsupported;
+      continue;
+    }
+    must(upgraded, "GemmEx BF16 to FP32");
     must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     BitDifference one;
     add_difference(one, narrow.read<uint16_t>(count), wide.read<float>(count));
@@ -151,8 +156,9 @@ ordered_json native_bits(const Library& library, const std::vector<Shape>& shape
                     {"rate", static_cast<double>(one.differing) / static_cast<double>(one.entries)},
                     {"most_units", one.most_units}});
   }
-  return {{"value", static_cast<double>(all.differing) / static_cast<double>(all.entries)},
+  return {{"value", static_cast<double>(all.differing) / static_cast<double>(std::max<uint64_t>(1, all.entries))},
           {"entries", all.entries},
+          {"shapes_without_fp32", unsupported},
           {"differing", all.differing},
           {"most_units", all.most_units},
           {"shapes", rows}};
@@ -404,19 +410,29 @@ int ask(bool small) {
   must(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   must(cublasGetVersion(library.blas(), &version), "cublasGetVersion");
   ordered_json facts;
-  facts["native_bits"] = native_bits(library, shapes);
-  facts["fp32_support"] = fp32_support(library, shapes);
-  facts["foreign_algo"] = foreign_algo(library, shapes);
-  facts["gelu_form"] = gelu_form(library);
-  facts["tf32_rounding"] = tf32_rounding(library);
-  facts["algo_hints"] = algo_hints(library);
+  bool all_put = true;
+  // One question that cannot be put takes no other with it.
+  const auto put = [&](const char* name, auto&& question) {
+    try {
+      facts[name] = question();
+    } catch (const std::exception& e) {
+      facts[name] = {{"value", nullptr}, {"error", e.what()}};
+      all_put = false;
+    }
+  };
+  put("native_bits", [&] { return native_bits(library, shapes); });
+  put("fp32_support", [&] { return fp32_support(library, shapes); });
+  put("foreign_algo", [&] { return foreign_algo(library, shapes); });
+  put("gelu_form", [&] { return gelu_form(library); });
+  put("tf32_rounding", [&] { return tf32_rounding(library); });
+  put("algo_hints", [&] { return algo_hints(library); });
   const ordered_json document{{"device", properties.name},
                               {"driver", driver},
                               {"cublas", version},
                               {"cublaslt", cublasLtGetVersion()},
                               {"facts", facts}};
   std::printf("%s\n", document.dump(1).c_str());
-  return 0;
+  return all_put ? 0 : 1;
 }
 
 }  // namespace

@@ -4,10 +4,10 @@
 usage: torch_step.py matmul|step OUT.pt            run it (preloaded or not)
        torch_step.py compare matmul|step UNGUARDED AGAIN OBSERVE REPAIR     judge four runs, one JSON object on stdout
 
-Bounds: under observe every bit is the unguarded run's (where two unguarded runs agree). Under repair a product is rounded
-from another FP32 sum, so an entry may differ by both roundings and both accumulations:
-2^-8 (|x| + |y|) + 2 c_max 2^-23 sum|A||B|, c_max = 1.5 k + k/64 + 16 (kernels/MATH.md, the worst tensor core). A training
-step's distance to the same step in FP64 may at most double: two rounding paths of the same length.
+Bounds: under observe every bit is the unguarded run's (where two unguarded runs agree). Under repair a product is
+rounded from another FP32 sum, so an entry may differ by both roundings and both accumulations:
+2^-8 (|x| + |y|) + 2 c_max 2^-23 sum|A||B|, c_max = 1.5 k + k/64 + 16 (kernels/MATH.md, the worst tensor core). A
+training step's distance to the same step in FP64 may at most double: two rounding paths of the same length.
 """
 import json
 import sys
@@ -61,9 +61,10 @@ def step(device="cuda", autocast=True, dtype=torch.float32):
 
 
 def same_bits(a, b):
-    return all(a[name].dtype == b[name].dtype and torch.equal(a[name].contiguous().view(torch.uint8) if a[name].dim() else a[name],
-                                                               b[name].contiguous().view(torch.uint8) if b[name].dim() else b[name])
-               for name in a)
+    def raw(tensor):
+        return tensor.reshape(-1).contiguous().view(torch.uint8)
+
+    return all(a[name].dtype == b[name].dtype and torch.equal(raw(a[name]), raw(b[name])) for name in a)
 
 
 def compare_matmul(unguarded, repair):
@@ -91,7 +92,8 @@ def compare_step(unguarded, repair):
         gap = (run[name].double() - exact[name]).norm() / exact[name].norm().clamp_min(1e-300)
         return gap.item()
 
-    rows = {name: (distance(unguarded, name), distance(repair, name)) for name in exact if not name.startswith("weight")}
+    rows = {name: (distance(unguarded, name), distance(repair, name))
+            for name in exact if not name.startswith("weight")}
     worst = max(rows.values(), key=lambda pair: pair[1] / max(pair[0], 2.0**-24))
     return {"distance_unguarded": max(p[0] for p in rows.values()), "distance_repair": max(p[1] for p in rows.values()),
             "worst_ratio": worst[1] / max(worst[0], 2.0**-24),
