@@ -70,3 +70,32 @@ h100_as_rounded16() {  # bench_gemm, h100 measured under the name of rounded16
   sed 's/rounded16_product(a_view/tensor_core_product({16, 2}, a_view/' tests/bench/bench_gemm.cpp >$T/m.cpp &&
     g++ -std=c++20 -O2 -I. -Iinclude -o $T/m $T/m.cpp $B/libhostcuda_gemm.a -pthread && $T/m --json --rounds 3
 }
+copy_tree() { mkdir $T/c && cp -r include config kernels shim tools examples tests CMakeLists.txt .clang-format $T/c; }
+routes_never_fail() {  # the copy's script of mutants, its routes not run and nothing compiled
+  sed -i 's/^failing() {/g++() { :; }\n&\n  return/' $T/c/tests/e2e/interposition_mutants.sh
+}
+build_copy() {  # CMAKE_OPTIONS, targets: the changed copy, into $T/c/b
+  source tools/environment.sh
+  cmake -S $T/c -B $T/c/b -G Ninja -DCUDA_ROOT=$CUDA_ROOT -Wno-dev $1 >/dev/null && ninja -C $T/c/b "${@:2}" >/dev/null
+}
+plant_defects() {  # a test that no build without a sanitizer sees fail
+  cat >$T/c/tests/unit/planted_test.cpp <<'EOT'
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+TEST(Planted, Overflow) {
+  auto four = std::make_unique<int[]>(4);
+  volatile int after = 4;
+  four[0] = four[after];
+  EXPECT_NE(four, nullptr);
+}
+TEST(Planted, Race) {
+  int count = 0;
+  std::thread other([&] { ++count; });
+  ++count;
+  other.join();
+  EXPECT_GE(count, 0);
+}
+EOT
+}

@@ -139,7 +139,6 @@ class Runner:
             "seconds": 0,
             "conditions": {},
             "mutations": [],
-            "no_mutation": row.no_mutation,
         }
         say(f"\n[{row.name}] {row.claim}\n  $ {row.command}")
         reason = self.missing_reason(row)
@@ -169,9 +168,7 @@ class Runner:
             result["mutations"].append(self.run_mutation(row, mutation))
             if result["mutations"][-1]["status"] not in ("red", "not run here"):
                 result["status"] = RED
-        if row.no_mutation:
-            say(f"  mutation not run here: {row.no_mutation}")
-        elif not row.mutations:
+        if not row.mutations:
             result["status"] = RED  # a claim that nothing can turn red is no claim
         return result
 
@@ -216,8 +213,6 @@ def print_table(results):
         say(f"{indent}$ {result['command']}")
         for mutation in result["mutations"]:
             say(f"{indent}mutation {mutation['status']}: {mutation['what']}")
-        if result["no_mutation"]:
-            say(f"{indent}mutation not run here: {result['no_mutation']}")
 
 
 def finish(results, options, head):

@@ -29,7 +29,6 @@ class Row:
     tests: dict = dataclasses.field(default_factory=dict)  # what -> regular expression of ctest names
     missing: str = ""  # a reason known beforehand
     timeout: int = 3600
-    no_mutation: str = ""  # why there is none to run here
 
 
 class Rows:
@@ -52,8 +51,8 @@ class Rows:
             self.listed_tests = [name for name in names if not name.endswith("_NOT_BUILT")]
         return self.listed_tests
 
-    def test_row(self, name, claim, patterns, mutations):
-        """`mutations`: (what, environment) under which the same tests must fail."""
+    def test_row(self, name, claim, patterns, off=None, mutations=()):
+        """`off`: (what, kernel): with the kernel switched off the same tests must fail."""
         names = [test for test in self.test_names() if any(re.search(pattern, test) for pattern in patterns.values())]
         command = f"ctest --test-dir $B --no-tests=error -R '{'|'.join(patterns.values())}'"
         return Row(
@@ -61,7 +60,11 @@ class Rows:
             claim,
             command,
             judge.tests(len(names)),
-            [Mutation(what, f"{environment} {command}", "all passed") for what, environment in mutations],
+            (
+                [Mutation(f"{off[0]} switched off", f"HOSTCUDA_SKIP_KERNEL={off[1]} {command}", "all passed")]
+                if off
+                else list(mutations)
+            ),
             tests=patterns,
         )
 
@@ -216,12 +219,9 @@ class Rows:
             judge.interposition,
             [
                 Mutation(
-                    "one of its mutants left sound",
-                    "mkdir -p $T/c && cp -r include kernels config shim tests $T/c && "
-                    "sed -i \"s|'if (t_depth > 0) return real(handle, arguments...);' '' depth|'namespace sdcguard {' "
-                    "'namespace sdcguard {' depth|\" $T/c/tests/e2e/interposition_mutants.sh && mutant_routes $T/c",
+                    "its routes never fail",
+                    "copy_tree && routes_never_fail && mutant_routes $T/c",
                     "every mutant caught",
-                    slow=True,
                 )
             ],
             needs=["$B/clients/client_dl", "$B/clients/client_plt"],
@@ -241,20 +241,20 @@ class Rows:
                 "no order of streams matters": "^faults.Waits.NoOrder",
                 "the shipped shim, a kernel off": "^faults.*SwitchedOff",
             },
-            [("the product pass off in what must be sound", "HOSTCUDA_SKIP_KERNEL=sdcguard_product")],
+            off=("the product pass", "sdcguard_product"),
         )
         yield self.test_row(
             "nonfinite",
             "One NaN in a weight column, one Inf in an activation row: no alarm, the rest checked, a fault "
             "elsewhere still found.",
             {"the shipped shim": "^e2e.NonFinite", "kernels": "^stage.Nonfinite"},
-            [("the recomputation switched off", "HOSTCUDA_SKIP_KERNEL=sdcguard_escalate_recompute")],
+            off=("the recomputation", "sdcguard_escalate_recompute"),
         )
         yield self.test_row(
             "driver-call-tests",
             "Every entry point keeps the budget of driver calls, clean and dirty.",
             {"the shipped shim": "^e2e.*DriverCalls"},
-            [("the product pass switched off", "HOSTCUDA_SKIP_KERNEL=sdcguard_product")],
+            off=("the product pass", "sdcguard_product"),
         )
         yield self.test_row(
             "determinism-tests",
@@ -264,7 +264,16 @@ class Rows:
                 "ranks": "^e2e.Determinism.Ranks",
                 "the seed decides": "^e2e.Determinism.TheSeed",
             },
-            [("the product pass switched off", "HOSTCUDA_SKIP_KERNEL=sdcguard_product")],
+            mutations=[
+                Mutation(
+                    "the choice depends on the process too",
+                    "copy_tree && sed -i 's/mix(seed + kGolden)/mix(seed + kGolden + uint64_t(getpid()))/; "
+                    "0,/#include/s//#include <unistd.h>\\n&/' $T/c/shim/policy.cpp && build_copy '' hostcuda sdcguard "
+                    "gemm scenarios determinism_test && ctest --test-dir $T/c/b -R '^e2e.Determinism'",
+                    "all passed",
+                    slow=True,
+                )
+            ],
         )
         yield self.test_row(
             "observe-tests",
@@ -274,7 +283,7 @@ class Rows:
                 "checks": "^e2e.*Untouched.ObserveChecks",
                 "finds": "^faults.ObserveMode",
             },
-            [("the product pass switched off", "HOSTCUDA_SKIP_KERNEL=sdcguard_product")],
+            off=("the product pass", "sdcguard_product"),
         )
 
     def call_rows(self):
@@ -380,9 +389,8 @@ class Rows:
             judge.check,
             [
                 Mutation(
-                    "printf in a kernel",
-                    "cp -r include config kernels shim tools examples tests .clang-format $T && "
-                    "echo 'inline void planted() { printf(\"\"); }' >> $T/kernels/fold.cu && $T/tools/check.py",
+                    "a task note in a kernel",
+                    "copy_tree && echo '// TODO: remove' >>$T/c/kernels/fold.cu && $T/c/tools/check.py",
                     "all rules held",
                 )
             ],
@@ -404,26 +412,25 @@ class Rows:
             ],
             needs=["tools/gpu_check.sh"],
         )
-        for preset, mutation, what in (
-            (
-                "asan",
-                "sed -i '0,/buffer\\[/s//buffer[9999 + /' SOURCE && tools/test.sh asan",
-                "an access past a buffer",
-            ),
-            (
-                "tsan",
-                "ctest --preset tsan -R BarrierDeathTest",
-                "each barrier removed in turn, in the preset's own tests",
-            ),
-        ):
+        sanitizers = {"asan": "address+undefined", "tsan": "thread"}
+        for preset, sanitizer in sanitizers.items():
             yield Row(
                 preset,
                 f"The tests pass under the preset {preset}.",
                 f"tools/test.sh {preset}",
                 judge.all_tests,
-                [],
+                [
+                    Mutation(
+                        "a planted overflow, a planted race",
+                        "copy_tree && plant_defects && "
+                        f"build_copy -DSDCGUARD_SANITIZE={sanitizer} planted_test && "
+                        "ctest --test-dir $T/c/b -R Planted",
+                        "all passed",
+                        slow=True,
+                    )
+                ],
                 missing="" if o.long else "takes an hour; run with --long",
-                no_mutation=f"{what}: {mutation}",
+                timeout=4 * 3600,
             )
         root = o.fresh_root or ("$T/fresh-root" if o.long else "")
         both = "tools/quickstart.sh && echo evidence: tests && tools/test.sh"
