@@ -240,7 +240,7 @@ Issued issue_checked(const GemmCall& call, const Ticket& ticket, const Place& pl
                                context.zero,
                                context.id};
     issued.status = issue_into_fp32(call, ticket.site, target);
-    if (issued.status != 0) issued.reason = Reason::kProductFailed;
+    if (issued.status != 0) issued.reason = Reason::kUpgradeRefused;
   } else {
     issued.status = issue_original(call);
     if (!probing) issued.reason = Reason::kDriverError;
@@ -254,7 +254,10 @@ Issued issue_checked(const GemmCall& call, const Ticket& ticket, const Place& pl
   // A redirected product that went wrong on our side, anywhere: the caller's exact call, which writes all of D. Until
   // the finish kernel runs D is as it was, or C lies apart from it, so running the call again changes nothing else.
   const bool ran_original = delivered || !probing;
-  if (issued.reason != Reason::kNone && !ran_original) issued.status = issue_original(call);
+  if (issued.reason != Reason::kNone && !ran_original) {
+    issued.status = issue_original(call);
+    if (issued.status != 0) issued.reason = Reason::kProductFailed;
+  }
   if (issued.reason == Reason::kDriverError) process.ring.count_driver_error();
   return issued;
 }

@@ -40,9 +40,10 @@ namespace sdcguard {
   X(kEmpty, "empty")                        /* m, n or k is zero: nothing to check */          \
   X(kStaleFold, "stale_fold")                                                                  \
   X(kNoisy, "noisy")                                                                           \
-  X(kReentrant, "reentrant")          /* issued by cuBLAS itself inside a guarded call */      \
-  X(kOff, "off")                      /* mode off, or switched off at run time */              \
-  X(kLinesOverflow, "lines_overflow") /* more dirty lines than could be recomputed */
+  X(kReentrant, "reentrant")            /* issued by cuBLAS itself inside a guarded call */    \
+  X(kOff, "off")                        /* mode off, or switched off at run time */            \
+  X(kLinesOverflow, "lines_overflow")   /* more dirty lines than could be recomputed */        \
+  X(kUpgradeRefused, "upgrade_refused") /* the library has no FP32 form of it: asked once a site */
 
 enum class Outcome : uint8_t {
 #define X(name, text) name,

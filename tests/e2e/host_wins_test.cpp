@@ -114,7 +114,7 @@ TEST(Refused, NoFp32OutputIsRememberedAndCheckedAsDelivered) {
     EXPECT_EQ(unharmed(left), "") << api;
     EXPECT_EQ(complete(left, kCalls), "") << api;
     EXPECT_TRUE(left.result == run(unguarded(gemm(arguments))).result) << api;
-    EXPECT_EQ(outcomes(left), "unverified(product_failed) clean clean") << api;
+    EXPECT_EQ(outcomes(left), "unverified(upgrade_refused) clean clean") << api;
     for (size_t i = 1; i < left.calls.size(); ++i) {
       EXPECT_EQ(left.calls[i].plan, Plan::kBlockSums) << api;
       EXPECT_EQ(left.calls[i].upgraded, 0) << api;
