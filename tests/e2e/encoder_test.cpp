@@ -33,7 +33,7 @@ const fs::path kGolden = kSource / "tests/e2e/golden";
 const fs::path kSentences = kSource / "examples/encoder/sentences.txt";
 
 fs::path model_folder() {
-  const char* chosen = std::getenv("SDCGUARD_MODEL_DIR");
+  const char* chosen = std::getenv("ENCODER_MODEL_DIR");
   const fs::path folder = chosen != nullptr ? fs::path(chosen) : kSource / ".cache/model";
   if (!fs::exists(folder / "model.safetensors")) {
     throw std::runtime_error("no model in " + folder.string() + ": run tools/fetch_model.sh");

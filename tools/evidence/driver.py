@@ -64,11 +64,11 @@ class Runner:
             say(f"evidence: the build ended with {built.returncode}; rows that need it will be MISSING")
 
     def environment(self, scratch):
-        """This machine's, without settings of ours; SDCGUARD_REAL_CUDA_LIBRARIES is the tests' own."""
+        """This machine's, without settings of ours; REAL_CUDA_LIBRARIES is the tests' own."""
         kept = {
             key: value
             for key, value in os.environ.items()
-            if not key.startswith(("SDCGUARD_", "HOSTCUDA_", "LD_")) or key == "SDCGUARD_REAL_CUDA_LIBRARIES"
+            if not key.startswith(("SDCGUARD_", "HOSTCUDA_", "LD_")) or key == "REAL_CUDA_LIBRARIES"
         }
         return {
             **kept,
