@@ -108,8 +108,7 @@ TEST(Bindings_Real, LoaderBindsTheRealLibrariesToTheShim) {
   if (folder.empty()) return;
   for (const char* library : {"libcublas.so.13", "libcublasLt.so.13", "libcusolver.so.12"}) {
     ASSERT_TRUE(std::filesystem::exists(folder + "/" + library))
-        << "no real " << library << " in " << folder
-        << ": set REAL_CUDA_LIBRARIES, or WITHOUT_REAL_CUBLAS=1";
+        << "no real " << library << " in " << folder << ": set REAL_CUDA_LIBRARIES, or WITHOUT_REAL_CUBLAS=1";
   }
   const Ended ended =
       run_program("(env LD_DEBUG=bindings LD_BIND_NOW=1 LD_LIBRARY_PATH=" + folder + " LD_PRELOAD='" + kShim +
