@@ -22,16 +22,20 @@ std::string injected(int64_t row, const char* faulty_bits, bool effect, bool abo
 }
 
 std::string fault(int64_t row, const char* got_bits, bool repaired) {
-  return R"({"type":"fault","call_id":1,"m":8,"n":9,"k":10,"batch":0,"row":)" + std::to_string(row) +
+  return R"({"type":"fault","pid":5,"call_id":1,"batch":0,"row":)" + std::to_string(row) +
          R"(,"column":2,"got_bits":")" + got_bits + R"(","repaired":)" + (repaired ? "true" : "false") + "}\n";
 }
+
+// Its place among the lines does not matter: a slow call's record comes after its faults were written out.
+const char* const kCall = R"({"type":"call","pid":5,"call_id":1,"m":8,"n":9,"k":10})"
+                          "\n";
 
 class InjectionJoin : public testing::Test {
  protected:
   JoinResult join(const std::string& log, const std::string& jsonl) {
     const std::string log_path = folder_.path() + "/log", jsonl_path = folder_.path() + "/jsonl";
     std::ofstream(log_path) << log;
-    std::ofstream(jsonl_path) << jsonl;
+    std::ofstream(jsonl_path) << jsonl << kCall;
     JoinResult result;
     std::string error;
     EXPECT_TRUE(join_injections(log_path, jsonl_path, &result, &error)) << error;
@@ -62,7 +66,7 @@ TEST_F(InjectionJoin, RecordWithoutInjectionIsAnAccusation) {
   EXPECT_EQ(join(log, fault(1, "0x41180001", true)).unmatched, 1u);  // another value
   EXPECT_EQ(join(log, fault(2, "0x41180000", true)).unmatched, 1u);  // another place
   EXPECT_EQ(join(log, fault(1, "0x41180000", true) + fault(1, "0x41180000", true)).unmatched, 1u);
-  EXPECT_EQ(join(log, R"({"type":"fault","row":1,"column":2})"
+  EXPECT_EQ(join(log, R"({"type":"fault","pid":5,"call_id":2,"row":1,"column":2})"
                       "\n")
                 .unmatched,
             1u);  // its call was lost

@@ -12,9 +12,9 @@
 
 namespace sdcguard {
 
-inline constexpr size_t kMaxKnownCalls = 16384;             // calls with named entries kept for late fault records
-inline constexpr size_t kMaxPendingFaults = 65536;          // faults whose call was not seen yet
-inline constexpr uint64_t kJoinPatienceNs = 5'000'000'000;  // a call's record follows its faults within its own kernel
+inline constexpr size_t kMaxKnownCalls = 16384;              // calls with named entries kept for late fault records
+inline constexpr size_t kMaxPendingFaults = 65536;           // faults whose call was not seen yet
+inline constexpr uint64_t kJoinPatienceNs = 30'000'000'000;  // a call's record follows its faults within its own kernel
 
 // Takes joined records.
 class JoinedSink {

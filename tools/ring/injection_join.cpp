@@ -108,12 +108,24 @@ bool join_injections(const std::string& log_path, const std::string& jsonl_path,
     }
     result->entries.push_back(std::move(entry));
   };
+  // A fault line has its call's shape only where the call's record was there in time: else its call line has it.
+  struct Shape {
+    int64_t m, n, k;
+  };
+  std::map<std::pair<int64_t, uint64_t>, Shape> shapes;  // by pid and call_id
+  const auto take_call = [&](const json& line) {
+    if (line.at("type") == "call") {
+      shapes[{line.at("pid"), line.at("call_id")}] = {line.at("m"), line.at("n"), line.at("k")};
+    }
+  };
   const auto take_fault = [&](const json& line) {
     if (line.at("type") != "fault") return;
     std::deque<size_t>* waiting = nullptr;
-    if (line.contains("m")) {
-      const auto at = by_key.find(key_of(line.at("m"), line.at("n"), line.at("k"), line.at("batch"), line.at("row"),
-                                         line.at("column"), line.at("got_bits")));
+    const auto shape = shapes.find({line.at("pid"), line.at("call_id")});
+    if (shape != shapes.end()) {
+      const auto [m, n, k] = shape->second;
+      const auto at =
+          by_key.find(key_of(m, n, k, line.at("batch"), line.at("row"), line.at("column"), line.at("got_bits")));
       if (at != by_key.end() && !at->second.empty()) waiting = &at->second;
     }
     if (waiting == nullptr) {
@@ -127,7 +139,10 @@ bool join_injections(const std::string& log_path, const std::string& jsonl_path,
     ++result->found;
     result->repaired += entry.repaired;
   };
-  if (!each_line(log_path, take_injected, error) || !each_line(jsonl_path, take_fault, error)) return false;
+  if (!each_line(log_path, take_injected, error) || !each_line(jsonl_path, take_call, error) ||
+      !each_line(jsonl_path, take_fault, error)) {
+    return false;
+  }
   for (const InjectedEntry& entry : result->entries) {
     result->missed_above_bound += entry.effect && entry.above_bound && !entry.found;
   }
