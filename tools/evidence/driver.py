@@ -97,11 +97,11 @@ class Runner:
                 try:
                     text, _ = process.communicate(timeout=row.timeout)
                 except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)
+                    kill_all_of(scratch)
                     text, _ = process.communicate()
                     text += f"\nevidence: stopped after {row.timeout} s\n"
                 except BaseException:
-                    os.killpg(process.pid, signal.SIGKILL)
+                    kill_all_of(scratch)
                     raise
                 errors.seek(0)
                 both = errors.read() + text
@@ -198,6 +198,17 @@ class Runner:
         return result
 
 
+def kill_all_of(scratch):
+    """Every process that a row's command started and that lives: known by T in its environment, in whatever session."""
+    mark = f"T={scratch}".encode()
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
+        except (OSError, ValueError):
+            pass  # gone meanwhile, or not ours
+
+
 def say(text):
     print(text, flush=True)
 
@@ -269,6 +280,7 @@ def self_test():
             ("a program that is not there", MISSING, status(needs=["$B/bin/absent"])),
             ("a test that is not there", MISSING, status(tests={"absent": "^stage.C"})),
             ("a test that is there", GREEN, status(tests={"there": "^stage.A"})),
+            ("a command past its time", RED, status(command="setsid sleep 60", timeout=1)),
             ("zero tests", RED, status(command=none_ran, judge=judge_tests(0), mutations=[fails])),
             ("fewer tests than listed", RED, status(command=one_ran, judge=judge_tests(2), mutations=[fails])),
             ("as many tests as listed", GREEN, status(command=one_ran, judge=judge_tests(1), mutations=[fails])),
