@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "shim/context.h"
@@ -157,6 +158,9 @@ int create(const Library* library, const void* return_address, void** handle) {
     register_fork_handler();
     if (library->desc_get != nullptr) attribute_defaults(*library);
     warm_current_context();
+    const char* file = std::strrchr(library->name, '/');
+    note_library(file == nullptr ? library->name : file + 1,
+                 library->lt_version == nullptr ? 0 : library->lt_version());
   }
   errno = saved_errno;
   return status;

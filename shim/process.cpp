@@ -80,4 +80,8 @@ void process_forget_after_fork() noexcept {
   making = PTHREAD_MUTEX_INITIALIZER;
 }
 
+void note_library(const char* name, size_t version) noexcept {
+  the_process().ring.add_library(name, version);
+}
+
 }  // namespace sdcguard

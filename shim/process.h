@@ -32,4 +32,7 @@ const Process* process_if_made() noexcept;
 // Child of fork: the parent's ring and configuration are left to the parent.
 void process_forget_after_fork() noexcept;
 
+// Lists a cuBLAS library in the ring, once. Called when a handle was made.
+void note_library(const char* name, size_t version) noexcept;
+
 }  // namespace sdcguard

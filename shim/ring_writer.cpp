@@ -306,8 +306,19 @@ void RingWriter::count_lane_refused() const noexcept {
   if (is_open()) shared(header()->lanes_refused).fetch_add(1, std::memory_order_relaxed);
 }
 
-void RingWriter::set_cublas_version(const char* text) const noexcept {
-  if (is_open()) std::snprintf(header()->cublas, sizeof(header()->cublas), "%s", text);
+void RingWriter::add_library(const char* name, size_t version) const noexcept {
+  if (!is_open()) return;
+  char(&list)[64] = header()->cublas;
+  // Handles are made rarely. Two at once: the second goes unlisted, rather than wait.
+  static std::atomic_flag adding;
+  if (adding.test_and_set(std::memory_order_acquire)) return;
+  char entry[64];
+  std::snprintf(entry, sizeof(entry), version == 0 ? "%s" : "%s %zu", name, version);
+  const size_t used = std::strlen(list);
+  if (std::strstr(list, entry) == nullptr) {
+    std::snprintf(list + used, sizeof(list) - used, "%s%s", used == 0 ? "" : ", ", entry);
+  }
+  adding.clear(std::memory_order_release);
 }
 
 }  // namespace sdcguard

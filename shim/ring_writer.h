@@ -2,6 +2,7 @@
 // stage record, host side: makes the process's ring file, hands out lanes and counters, writes host records.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "config/config.h"
@@ -50,7 +51,8 @@ class RingWriter {
   void count_driver_error() const noexcept;
   void count_warm() const noexcept;
   void count_lane_refused() const noexcept;
-  void set_cublas_version(const char* text) const noexcept;
+  // Adds a cuBLAS library to the header's list, once each: "libcublas.so.13 130100, ...". version 0: not known.
+  void add_library(const char* name, size_t version) const noexcept;
 
  private:
   RingHeader* header() const noexcept { return reinterpret_cast<RingHeader*>(base_); }

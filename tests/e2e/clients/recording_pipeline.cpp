@@ -36,6 +36,7 @@ bool end_of_skip(ThreadPolicy& policy) noexcept {
 
 void policy_forget_after_fork() noexcept {}
 void process_forget_after_fork() noexcept {}
+void note_library(const char*, size_t) noexcept {}
 
 int run_guarded(GemmCall& call) noexcept {
   ++guarded_calls;
