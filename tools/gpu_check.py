@@ -382,11 +382,11 @@ class Check:
         rows, breaches = [], []
         for name in STAGE_TESTS:
             report = self.scratch / f"{name}.json"
-            code, _, _ = self.run([self.tier / "bin" / name, "--gtest_brief=1", f"--gtest_output=json:{report}"],
-                                  self.programs())
             try:
+                code, _, _ = self.run([self.tier / "bin" / name, "--gtest_brief=1", f"--gtest_output=json:{report}"],
+                                      self.programs())
                 rows += judge_stage(name, code, json.loads(report.read_text()) if report.exists() else None)
-            except Breach as breach:
+            except (Breach, OSError) as breach:
                 breaches.append(str(breach))
         if breaches:
             raise Breach("; ".join(breaches), rows)
