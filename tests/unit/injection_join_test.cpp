@@ -61,6 +61,13 @@ TEST_F(InjectionJoin, CountsEachKind) {
   EXPECT_TRUE(std::isinf(result.entries[4].magnitude));
 }
 
+// The injected NaN is signalling, the recorded one quiet.
+TEST_F(InjectionJoin, NansAreOneValueAndNoOther) {
+  const std::string log = injected(1, "0x7fa00000", true, true, "null");
+  EXPECT_EQ(join(log, fault(1, "0x7fe00000", true)).repaired, 1u);
+  EXPECT_EQ(join(log, fault(1, "0x7f800000", true)).repaired, 0u);  // infinity
+}
+
 TEST_F(InjectionJoin, RecordWithoutInjectionIsAnAccusation) {
   const std::string log = injected(1, "0x41180000", true, true);
   EXPECT_EQ(join(log, fault(1, "0x41180001", true)).unmatched, 1u);  // another value

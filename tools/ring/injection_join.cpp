@@ -3,12 +3,14 @@
 // entries were found and repaired.
 #include "tools/ring/injection_join.h"
 
+#include <charconv>
 #include <cmath>
 #include <deque>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 namespace sdcguard {
 namespace {
@@ -39,11 +41,21 @@ double finite_or_infinity(const json& value) {
   return value.is_number() ? value.get<double>() : HUGE_VAL;
 }
 
+// Bits of an FP32 value as they are compared: a signalling NaN is quieted on its way through the verifier's arithmetic,
+// so all NaNs are one.
+std::string comparable(const std::string& bits) {
+  uint32_t value = 0;
+  const char* digits = bits.c_str() + (bits.starts_with("0x") ? 2 : 0);
+  const auto [end, failure] = std::from_chars(digits, bits.c_str() + bits.size(), value, 16);
+  if (failure != std::errc() || end != bits.c_str() + bits.size()) return bits;
+  return (value & 0x7fffffffu) > 0x7f800000u ? "nan" : bits;
+}
+
 std::string key_of(int64_t m, int64_t n, int64_t k, int64_t batch, int64_t row, int64_t column,
                    const std::string& bits) {
   std::string key;
   for (const int64_t part : {m, n, k, batch, row, column}) key += std::to_string(part) + " ";
-  return key + bits;
+  return key + comparable(bits);
 }
 
 InjectedEntry entry_of(const json& line) {
