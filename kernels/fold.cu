@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// stage probe, fold: takes B, gives for each k the signed class sums of row k of B (both draws), its mean and the
-// deviation used by the noise scale, and the class energies; runs on the side stream, before the operand pass. It also
-// clears what the later kernels of the call count in. MATH.md "fold", "signs", "set aside".
+// stage probe, fold: takes B, gives for each k the signed class sums of row k of B (both draws), its mean, its root
+// mean square and the deviation used by the noise scale, and the class energies; runs on the side stream, before the
+// operand pass. It also clears what the later kernels of the call count in. MATH.md "fold", "signs", "set aside".
 //
 // One block takes tiles of kFoldTile rows k and walks over all columns in panels of 128, staged in shared memory so
 // that both layouts of B are read along their contiguous direction. In a panel a thread owns one k (its lane) and the
@@ -64,7 +64,7 @@ SDCGUARD_DEVICE bool sign_of_column(const SignDraw& draw, const ProbeParams& p, 
 
 }  // namespace fold
 
-// The last block: the set of marked columns of each B, and their share taken out of the class sums.
+// The last block: the set of marked columns of each B, and their share taken out of the class sums and the means.
 SDCGUARD_DEVICE void fold_set_aside(const ProbeParams& p, uint32_t tiles, uint32_t sign_words,
                                     const Shared<uint32_t>& flags) {
   using namespace fold;
@@ -110,10 +110,12 @@ SDCGUARD_DEVICE void fold_set_aside(const ProbeParams& p, uint32_t tiles, uint32
       sync_threads();
       const uint32_t count = flags[5] > kMaxMarkedColumns ? 0u : flags[5];
       for (int64_t k = t; k < p.n2 && count != 0; k += kThreads) {
+        double taken = 0.0;
         for (uint32_t i = 0; i < count; ++i) {
           const uint32_t column = load<uint32_t>(p.marked_columns, entry * (1 + kMaxMarkedColumns) + 1 + i);
           const float v = load_element(p.b.address, element_index(p.b, entry, k, column), p.b.type);
           if (!is_finite(v) || v == 0.0f) continue;
+          taken += static_cast<double>(v);
           for (uint32_t d = 0; d < kDraws; ++d) {
             const bool minus = sign_of_column(sign_draw(p.seed, d), p, column);
             const int64_t at = (entry * p.n2 + k) * p.vectors + d * p.classes + column % p.classes;
@@ -121,6 +123,8 @@ SDCGUARD_DEVICE void fold_set_aside(const ProbeParams& p, uint32_t tiles, uint32
             store<float>(p.fold_sums, at, minus ? sum + v : sum - v);
           }
         }
+        const double mean = static_cast<double>(load<float>(p.fold_mean, entry * p.n2 + k));
+        store<float>(p.fold_mean, entry * p.n2 + k, static_cast<float>(mean - taken / static_cast<double>(p.n3)));
       }
       sync_threads();
     }
@@ -339,6 +343,7 @@ SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
       if (my_k < p.n2) {
         store<float>(p.fold_mean, entry * p.n2 + my_k, static_cast<float>(mean));
         store<float>(p.fold_deviation, entry * p.n2 + my_k, deviation);
+        store<float>(p.fold_rms, entry * p.n2 + my_k, static_cast<float>(sqrt(row_squares / columns)));
       }
     }
     if (any_bad) atomic_or(flags[7], 1u);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// stage probe, operand pass: one read of A, gives for each row its dots with the class-sum vectors and the running
-// energies of its noise scale; runs on the side stream, after the fold. MATH.md "dots", "noise scale".
+// stage probe, operand pass: one read of A, gives for each row its dots with the class-sum vectors, the running
+// energies of its noise scale, and what its sum must be and may miss that by; runs on the side stream, after the fold.
+// MATH.md "dots", "noise scale", "line sum".
 //
 // One block takes 32 rows and walks over k in chunks staged in shared memory. Its eight warps share the vectors and the
 // k of a chunk: `groups` groups of 16 vectors times `splits` parts of the chunk. A thread owns 4 rows x 4 vectors; sums
@@ -28,6 +29,7 @@ inline constexpr uint32_t kSteps = kMaxChunk / kPrefixStep;
 // 2^-46 of the sum.
 inline constexpr float kSquareLow = 0x1p-40f;
 inline constexpr float kSquareHigh = 0x1p60f;
+inline constexpr double kSmallestNormal = 0x1p-126;  // products that underflow err by less than u times this each
 
 }  // namespace operand
 
@@ -37,8 +39,10 @@ SDCGUARD_KERNEL(sdcguard_operand, ProbeParams, 256) {
   SDCGUARD_SHARED(Float4, kVectorFloats / 4, vectors);  // [k][vector / 4]
   SDCGUARD_SHARED(float, kMaxChunk, mean);
   SDCGUARD_SHARED(float, kMaxChunk, deviation);
+  SDCGUARD_SHARED(float, kMaxChunk, rms);
   SDCGUARD_SHARED(float, 2 * kSteps * kRows, step_sums);  // [parity][step][row]
   SDCGUARD_SHARED(double, kSteps* kRows, energies);       // [step][row]
+  SDCGUARD_SHARED(double, kSteps* kRows, reaches);        // [step][row]
   SDCGUARD_SHARED(uint32_t, kRows, bad_rows);
   const uint32_t t = thread_index();
   const uint32_t row_blocks = static_cast<uint32_t>((p.n1 + kRows - 1) / kRows);
@@ -66,6 +70,7 @@ SDCGUARD_KERNEL(sdcguard_operand, ProbeParams, 256) {
       SDCGUARD_UNROLL
       for (uint32_t i = 0; i < 16; ++i) hi[i] = lo[i] = 0.0f;
       double energy = 0.0;       // of row t % 32, step t / 32 of each chunk
+      double reach = 0.0;        // sum of |A| rms of the same
       double running = 0.0;      // P_t of row t, t < 32
       double mean_energy = 0.0;  // sum of P_t^2
       if (scales && t < kRows) bad_rows[t] = 0;
@@ -124,6 +129,7 @@ SDCGUARD_KERNEL(sdcguard_operand, ProbeParams, 256) {
           const bool inside = first_k + t < p.n2;
           mean[t] = inside ? load<float>(p.fold_mean, fold_entry * p.n2 + first_k + t) : 0.0f;
           deviation[t] = inside ? load<float>(p.fold_deviation, fold_entry * p.n2 + first_k + t) : 0.0f;
+          rms[t] = inside ? load<float>(p.fold_rms, fold_entry * p.n2 + first_k + t) : 0.0f;
         }
         sync_threads();
 
@@ -134,10 +140,12 @@ SDCGUARD_KERNEL(sdcguard_operand, ProbeParams, 256) {
             float along = 0.0f;
             float squares = 0.0f;
             float peak = 0.0f;
+            float far = 0.0f;
             for (uint32_t i = 0; i < kPrefixStep; ++i) {
               const uint32_t k = s * kPrefixStep + i;
               const float a = rows[k * kPitch + r];
               along = fma(a, mean[k], along);
+              far = fma(fabsf(a), rms[k], far);
               const float e = a * deviation[k];
               squares = fma(e, e, squares);
               peak = max_of(peak, fabsf(e));
@@ -149,6 +157,14 @@ SDCGUARD_KERNEL(sdcguard_operand, ProbeParams, 256) {
                 const uint32_t k = s * kPrefixStep + i;
                 const double e = static_cast<double>(rows[k * kPitch + r]) * static_cast<double>(deviation[k]);
                 energy = fma(e, e, energy);
+              }
+            }
+            if (is_finite(far)) {
+              reach += static_cast<double>(far);
+            } else {
+              for (uint32_t i = 0; i < kPrefixStep; ++i) {
+                const uint32_t k = s * kPrefixStep + i;
+                reach = fma(fabs(static_cast<double>(rows[k * kPitch + r])), static_cast<double>(rms[k]), reach);
               }
             }
             step_sums[(parity * kSteps + s) * kRows + r] = along;
@@ -201,6 +217,7 @@ SDCGUARD_KERNEL(sdcguard_operand, ProbeParams, 256) {
           }
         }
         energies[t / kRows * kRows + t % kRows] = energy;
+        reaches[t / kRows * kRows + t % kRows] = reach;
       }
       // The splits of one output meet in shared memory.
       SDCGUARD_UNROLL
@@ -227,7 +244,11 @@ SDCGUARD_KERNEL(sdcguard_operand, ProbeParams, 256) {
       }
       if (scales && t < kRows && first_row + t < p.n1) {
         double variance_energy = 0.0;
-        for (uint32_t s = 0; s < kSteps; ++s) variance_energy += energies[s * kRows + t];
+        double sum_reach = 0.0;
+        for (uint32_t s = 0; s < kSteps; ++s) {
+          variance_energy += energies[s * kRows + t];
+          sum_reach += reaches[s * kRows + t];
+        }
         const double mean_square = mean_energy / prefix_steps;
         const bool bad = bad_rows[t] != 0;
         if (bad) atomic_add(p.verdict + offsetof(Verdict, lines_nonfinite), 0, 1u);
@@ -237,6 +258,8 @@ SDCGUARD_KERNEL(sdcguard_operand, ProbeParams, 256) {
         const int64_t line = entry * p.n1 + first_row + t;
         store<double>(p.line_noise, line * 2, bad ? -1.0 : mean_square);
         store<double>(p.line_noise, line * 2 + 1, variance_energy);
+        store<double>(p.line_sums, line * 2, running);
+        store<double>(p.line_sums, line * 2 + 1, sum_reach + static_cast<double>(p.n2) * kSmallestNormal);
       }
     }
     sync_threads();

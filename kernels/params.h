@@ -93,7 +93,7 @@ struct Verdict {
   float sigma;           // largest sigma of the batch, as used
   float sigma_cap;       // cap in force
   float threshold;       // look_scale
-  float worst;           // largest |r| / (sigma s); kBlockSums: |r| / bound. Inf: non-finite
+  float worst;           // largest |r| / (sigma s); kBlockSums: |r| / bound. Inf: not finite, or a line's sum is wrong
   float sigma_measured;  // largest sigma of the batch before the cap
   float reserved0;
   uint64_t reserved;
@@ -153,7 +153,7 @@ struct ProbeParams {
   float entry_c_max;        // c_max of the entry bound
   float entry_eps_acc;      // 0: a type without a bound, no entry is ever named
   float entry_eps_in;
-  uint32_t padding;         // 0
+  float line_sum_scale;     // bound of a line's sum in units of n3 Sum|A| rms(B) (MATH.md "line sum")
   uint64_t site_history;    // SiteHistory, 0: none (shim)
   uint64_t family_history;  // SiteHistory read while the site's is not seeded, 0: none (shim)
   // Scratch, by bind_scratch(). Readers and writers in plan.h.
@@ -162,21 +162,24 @@ struct ProbeParams {
   uint64_t tile_marks;      // uint32_t [fold tiles][1 + kMaxMarkedColumns]: count and columns of a tile
   uint64_t tile_energy;     // double [fold tiles][classes]: sum of B^2 of the tile a class
   uint64_t fold_sums;       // float [fold_batch][n2][vectors]: class sums, vector draw * c + class
-  uint64_t fold_mean;       // float [fold_batch][n2]
+  uint64_t fold_mean;       // float [fold_batch][n2]: mean of row k of B, columns set aside left out
   uint64_t fold_deviation;  // float [fold_batch][n2]: sqrt(sum_j (B_kj - mean_k)^2 times the prefix weight of k)
+  uint64_t fold_rms;        // float [fold_batch][n2]: root mean square of row k of B
   uint64_t signs;           // uint32_t [kDraws][ceil(n3 / 32)]: bit j set: column j counts minus
   uint64_t column_marks;    // uint32_t [fold_batch][ceil(n3 / 32)]: bit j set: column j of B is set aside
   uint64_t marked_columns;  // uint32_t [fold_batch][1 + kMaxMarkedColumns]: count and columns
   uint64_t line_dots;       // float [lines][vectors]: A_i . fold sums
   uint64_t line_noise;      // double [lines][2]: mean_t P_t^2 and mean_t sum A^2 var; first -1: row set aside
-  uint64_t line_peak;    // float [lines]: largest |r| / s (kBlockSums: / bound) of the line; Inf: not finite; -1: aside
-  uint64_t cells;        // float [lines][classes][kDraws + 1]: residuals, then s. 0: not written (tests bind it)
-  uint64_t peak_counts;  // uint32_t [batch][kPeakBins]
-  uint64_t peak_sums;    // uint64_t [batch][kPeakBins]: |z| in units of 2^-8
-  uint64_t sigmas;       // float [batch]
-  uint64_t listed;       // uint32_t [lines]: listed lines (batch * n1 + row)
-  uint64_t recomputed;   // float [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sqrt(sum A^2 B^2), sum |A||B|
-  LaneView lane;         // (shim)
+  uint64_t line_sums;       // double [lines][2]: A_i . mean and sum (|A_ik| rms_k + 2^-126)
+  uint64_t line_peak;     // float [lines]: largest |r| / s (kBlockSums: / bound); Inf: not finite, or the line's sum is
+                          // wrong; -1: aside
+  uint64_t cells;         // float [lines][classes][kDraws + 1]: residuals, then s. 0: not written (tests bind it)
+  uint64_t peak_counts;   // uint32_t [batch][kPeakBins]
+  uint64_t peak_sums;     // uint64_t [batch][kPeakBins]: |z| in units of 2^-8
+  uint64_t sigmas;        // float [batch]
+  uint64_t listed;        // uint32_t [lines]: listed lines (batch * n1 + row)
+  uint64_t recomputed;    // float [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sqrt(sum A^2 B^2), sum |A||B|
+  LaneView lane;          // (shim)
   CallIdentity identity;  // (shim)
 };
 static_assert(sizeof(ProbeParams) <= 4096);

@@ -19,9 +19,10 @@ constexpr uint64_t kSlotBudgetBytes = 4 << 20;  // of recomputation slots beyond
 constexpr uint32_t kLeastSlots = 64;
 constexpr uint64_t kSpareBudgetBytes = 64 << 20;
 constexpr uint32_t kLeastSpareBlocks = 8;
-constexpr double kLargestScratch = 0x1p46;  // beyond any device: refused before sizes can wrap
-constexpr double kFalseVerdict = 1e-15;     // per product, where an alarm is a verdict (MATH.md "block sums")
-constexpr double kFalseLook = 1e-4;         // per product, where it costs a recomputation (MATH.md "look")
+constexpr double kLargestScratch = 0x1p46;         // beyond any device: refused before sizes can wrap
+constexpr double kLineSumRounding = 52 * 0x1p-24;  // of the verifier's own sums (MATH.md "line sum")
+constexpr double kFalseVerdict = 1e-15;            // per product, where an alarm is a verdict (MATH.md "block sums")
+constexpr double kFalseLook = 1e-4;                // per product, where it costs a recomputation (MATH.md "look")
 
 uint64_t take(uint64_t& at, uint64_t bytes) {
   const uint64_t mine = at;
@@ -152,6 +153,8 @@ ProbePlan make_plan(const ProbeRequest& request) {
                       : entry_c_max(p.n2, 1, 64));
   p.entry_eps_acc = static_cast<float>(kEpsFp32);
   p.entry_eps_in = request.rounding == OperandRounding::kTf32 ? static_cast<float>(kEpsTf32Inputs) : 0.0f;
+  p.line_sum_scale = static_cast<float>(static_cast<double>(p.entry_c_max) * static_cast<double>(p.entry_eps_acc) +
+                                        static_cast<double>(p.entry_eps_in) + kLineSumRounding);
 
   if (!request.delivered) {
     // Rows of whole 128-byte lines where that costs little; always of whole vectors.
@@ -180,7 +183,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   const double largest = static_cast<double>(p.fold_batch) * static_cast<double>(p.n2) * p.vectors * 4.0 +
                          static_cast<double>(p.lines) * p.vectors * 4.0 +
                          static_cast<double>(p.fold_batch * tiles) * p.classes * 8.0 +
-                         static_cast<double>(p.lines) * 32.0 + static_cast<double>(p.batch) * kPeakBins * 12.0 +
+                         static_cast<double>(p.lines) * 48.0 + static_cast<double>(p.batch) * kPeakBins * 12.0 +
                          (static_cast<double>(p.line_slots) + static_cast<double>(p.repair_grid) * kSpareLines) *
                              static_cast<double>(slot_bytes);
   if (largest > kLargestScratch) return refuse(Reason::kNoWorkspace);
@@ -198,11 +201,13 @@ ProbePlan make_plan(const ProbeRequest& request) {
   layout.fold_sums = take(at, rows_of_b * p.vectors * 4);
   layout.fold_mean = take(at, rows_of_b * 4);
   layout.fold_deviation = take(at, rows_of_b * 4);
+  layout.fold_rms = take(at, rows_of_b * 4);
   layout.signs = take(at, kDraws * static_cast<uint64_t>(words) * 4);
   layout.column_marks = take(at, fold_batch * static_cast<uint64_t>(words) * 4);
   layout.marked_columns = take(at, fold_batch * (1 + kMaxMarkedColumns) * 4);
   layout.line_dots = take(at, lines * p.vectors * 4);
   layout.line_noise = take(at, lines * 16);
+  layout.line_sums = take(at, lines * 16);
   layout.line_peak = take(at, lines * 4);
   layout.peak_counts = take(at, static_cast<uint64_t>(p.batch) * kPeakBins * 4);
   layout.peak_sums = take(at, static_cast<uint64_t>(p.batch) * kPeakBins * 8);
@@ -232,11 +237,13 @@ void bind_scratch(ProbeParams& p, const ScratchLayout& layout, uint64_t base) {
   p.fold_sums = base + layout.fold_sums;
   p.fold_mean = base + layout.fold_mean;
   p.fold_deviation = base + layout.fold_deviation;
+  p.fold_rms = base + layout.fold_rms;
   p.signs = base + layout.signs;
   p.column_marks = base + layout.column_marks;
   p.marked_columns = base + layout.marked_columns;
   p.line_dots = base + layout.line_dots;
   p.line_noise = base + layout.line_noise;
+  p.line_sums = base + layout.line_sums;
   p.line_peak = base + layout.line_peak;
   p.peak_counts = base + layout.peak_counts;
   p.peak_sums = base + layout.peak_sums;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// stage probe, product pass: one read of P after the product, gives the residual of each cell, the peak of each line
-// and (its last block) the verdict: noise, threshold, list of lines to recompute. Delivers D on the way where the plan
-// fused the finish. MATH.md "residual", "noise scale", "sigma", "look", "block sums".
+// stage probe, product pass: one read of P after the product, gives the residual of each cell, the sum and the peak of
+// each line and (its last block) the verdict: noise, threshold, list of lines to recompute. Delivers D on the way where
+// the plan fused the finish. MATH.md "residual", "noise scale", "line sum", "sigma", "look", "block sums".
 //
 // A warp takes a row. Line plan: a lane reads four columns at a stride of 128, so each of its 128 slots stays in one
 // class (c is a power of two up to 64). Block sums: a lane takes whole classes, one column of each position.
@@ -30,9 +30,11 @@ inline constexpr float kInfinity = __builtin_inff();
 inline constexpr float kLargest = 0x1.fffffep+127f;
 inline constexpr double kUnit = 0x1p-24;                    // u
 inline constexpr double kMeanToSigma = 1.2533141373155003;  // sqrt(pi / 2): sigma of a Gaussian over its mean magnitude
+inline constexpr double kDeliveredRounding = 0x1p-21;       // 4 eps, of (|D| + |beta C + bias|): MATH.md "line sum"
 inline constexpr double kClip = 4.0;                        // |z| beyond 4 sigma leaves the mean, twice
 inline constexpr double kSigmaFloor = 0.5;
 inline constexpr double kCapFactor = 3.0;
+inline constexpr float kSixteenth = 0.0625f;  // a part of a line's sum has at most 16 terms: it cannot overflow
 inline constexpr float kPeakUnit = 0x1p-8f;
 
 // Bin of |z|: four an octave, the first from 0, the last without end.
@@ -271,15 +273,33 @@ SDCGUARD_DEVICE float cell_peak(double residual, double scale) {
   return SDCGUARD_EXCEEDS(magnitude, 0.0f) ? kInfinity : -1.0f;
 }
 
+// What one lane, then a warp, has of its row's sum.
+struct LineSum {
+  double sum;        // of the product's part of the entries
+  double energy;     // of the entries, and of the offsets as delivered
+  double roundings;  // sum of ulp / 2: 16-bit D
+};
+
+// True where the sum of a row is not what A_i . mean(B) says: balanced signs do not see one number added to all of it.
+SDCGUARD_DEVICE bool line_sum_is_wrong(const ProbeParams& p, double alpha, int64_t line, const LineSum& line_sum) {
+  const double columns = static_cast<double>(p.n3);
+  const double ahead = alpha == 0.0 ? 0.0 : alpha * columns * load<double>(p.line_sums, line * 2);
+  const double reach = alpha == 0.0 ? 0.0 : fabs(alpha) * columns * load<double>(p.line_sums, line * 2 + 1);
+  double bound = static_cast<double>(p.line_sum_scale) * reach + line_sum.roundings;
+  if (p.delivered != 0) bound += kDeliveredRounding * sqrt(2.0 * columns * line_sum.energy);
+  return SDCGUARD_EXCEEDS(fabs(ahead - line_sum.sum), bound);
+}
+
 SDCGUARD_DEVICE float flip(float v, uint32_t sign) {
   return float_of(bits_of(v) ^ (sign << 31));
 }
 
 }  // namespace product
 
-// Block sums of one row by one warp: classes b = lane, lane + 32, ... Returns the lane's largest |r| / bound.
+// Block sums of one row by one warp: classes b = lane, lane + 32, ... Returns the lane's largest |r| / bound, and adds
+// to the lane's share of the row's sum.
 SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars& scalars, const product::RowScale& scale,
-                                    int64_t entry, int64_t row, int64_t fold_entry) {
+                                    int64_t entry, int64_t row, int64_t fold_entry, product::LineSum& line_sum) {
   using namespace product;
   const int64_t sign_words = (p.n3 + 31) / 32;
   const int64_t dots = (entry * p.n1 + row) * p.vectors;
@@ -303,6 +323,8 @@ SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars& s
       sum[0] += minus0 != 0 ? -x : x;
       sum[1] += minus1 != 0 ? -x : x;
       const double half = half_ulp(got, p.p.type);
+      line_sum.sum += x;
+      line_sum.roundings += half;
       roundings = fma(half, half, roundings);
       energy += static_cast<double>(got) * static_cast<double>(got) + offset * offset;
       width += 1.0;
@@ -310,6 +332,7 @@ SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars& s
     // Hoeffding over the output's own rounding, and the FP32 accumulation at its a-priori envelope (MATH.md).
     const double accumulation =
         static_cast<double>(p.sigma_envelope) * cell_scale(scale, width, width / static_cast<double>(p.n3), energy);
+    line_sum.energy += energy;
     const double bound = static_cast<double>(p.look_scale) * (sqrt(roundings) + accumulation);
     for (uint32_t d = 0; d < p.draws; ++d) {
       const double ahead = scale.alpha * static_cast<double>(load<float>(p.line_dots, dots + d * p.classes + b));
@@ -397,8 +420,9 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
       aside = scale.mean_energy < 0.0;
     }
     float peak = 0.0f;
+    LineSum line_sum{0.0, 0.0, 0.0};
     if (block_sums) {
-      if (active && !aside) peak = block_sum_row(p, scalars, scale, entry, row, fold_entry);
+      if (active && !aside) peak = block_sum_row(p, scalars, scale, entry, row, fold_entry, line_sum);
     } else {
       const bool marks = load<uint32_t>(p.marked_columns, fold_entry * (1 + kMaxMarkedColumns)) != 0;
       const int64_t base = element_index(p.p, entry, active ? row : 0, 0);
@@ -437,6 +461,7 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
           }
           float part[kDraws][4] = {};
           SquareSum squares[4] = {};
+          float plain_part = 0.0f;
           SDCGUARD_UNROLL
           for (uint32_t i = 0; i < kBatchSteps; ++i) {
             const int64_t col = block_col + i * kSlots + lane() * 4;
@@ -464,10 +489,12 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
               }
               part[0][j] += flip(x, (minus0 >> j) & 1u);
               part[1][j] += flip(x, (minus1 >> j) & 1u);
+              plain_part = fma(x, kSixteenth, plain_part);
               squares[j].part = fma(x, x, squares[j].part);
               squares[j].peak = max_of(squares[j].peak, fabsf(x));
             }
           }
+          line_sum.sum += 16.0 * static_cast<double>(plain_part);
           SDCGUARD_UNROLL
           for (uint32_t j = 0; j < 4; ++j) {
             total[0][j] += part[0][j];
@@ -508,6 +535,7 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
             cell.sum[1] += static_cast<double>(slot_sums[(my_slots + slot) * kDraws + 1]);
             cell.energy += slot_energies[my_slots + slot];
           }
+          line_sum.energy += cell.energy;
           const double width = static_cast<double>((p.n3 - b + c - 1) / c);
           const double s = cell_scale(scale, width, shares[b], cell.energy);
           // An infinite energy beside a finite sum hides nothing: the line is dirty by its own value.
@@ -533,6 +561,9 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
       sync_warp();
     }
     peak = warp_max(peak);
+    double sums[3] = {line_sum.sum, line_sum.energy, line_sum.roundings};
+    warp_sum_n(sums);
+    if (active && !aside && line_sum_is_wrong(p, alpha, line, LineSum{sums[0], sums[1], sums[2]})) peak = kInfinity;
     if (active && lane() == 0) store<float>(p.line_peak, line, aside ? -1.0f : peak);
   }
 

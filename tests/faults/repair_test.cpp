@@ -91,8 +91,8 @@ void PrintTo(const Kind& kind, std::ostream* out) {
   *out << kind.name;
 }
 
-// Not in here, since balanced signs cannot see them: one number added to a whole column of D (a line of P), ever; and
-// of several equal errors in one line each pair, in one call of 4 c (MATH.md "signs").
+// Not in here, since balanced signs cannot see them: of several equal errors in one line each pair, in one call of 4 c
+// (MATH.md "signs").
 constexpr Kind kKinds[] = {
     {"Output", "kind = \"output\"\ncount = 5\nbits = \"22..30\"", 5},
     {"Sign", "kind = \"output\"\ncount = 2\nbits = 31", 2},
@@ -103,6 +103,7 @@ constexpr Kind kKinds[] = {
     {"Tile", "kind = \"tile\"\nscale = 2", 32},
     {"Skip", "kind = \"skip\"\nrows = 8\ncols = 8", 64},
     {"Column", "kind = \"column\"\nscale = 0.5\nsign = \"random\"", 128},
+    {"ColumnShifted", "kind = \"column\"\nscale = 0.5", 128},
     {"Row", "kind = \"row\"\nscale = 0.5", 128},
     {"OnePerColumn", "kind = \"one_per_column\"\nscale = 0.1", 128},
     {"Many", "kind = \"accumulator\"\ncount = 200\nbits = \"26..30\"", 128},

@@ -57,6 +57,25 @@ TEST(BlockSums, CleanOutputsAreQuietAndUntouched) {
   EXPECT_EQ(run(call).outcome, Outcome::kClean);
 }
 
+TEST(BlockSums, AShiftedLineIsNamed) {
+  // One number added to a whole line cancels in every balanced block; the line's plain sum holds it.
+  for (bool linear : {false, true}) {
+    for (DataType type : {DataType::kBF16, DataType::kF16}) {
+      Call call = observed(40, 128, 1024, Kind::kGauss, type, linear ? 0.5f : 1.0f, linear ? 1.0f : 0.0f, linear);
+      const float rms = std::sqrt(128.0f);
+      for (int64_t j = 0; j < 1024; ++j) {
+        call.p.at(7, j) = reference::round_to(type, static_cast<double>(call.p.at(7, j) + rms / 4));
+      }
+      const Result r = run(call);
+      EXPECT_EQ(r.outcome, Outcome::kCorrupt);
+      EXPECT_EQ(r.verdict.lines_dirty, 1u);
+      EXPECT_GE(r.verdict.entries_named, 1000u);
+      call.change = [](ProbeParams& p) { p.line_sum_scale = std::numeric_limits<float>::infinity(); };
+      EXPECT_EQ(run(call).outcome, Outcome::kClean) << "the blocks alone do not see it";
+    }
+  }
+}
+
 TEST(BlockSums, FaultsBeyondTheThresholdAreNamed) {
   for (bool linear : {false, true}) {
     Call call =

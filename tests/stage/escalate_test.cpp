@@ -472,10 +472,24 @@ TEST(MustFail, WithoutTheSecondDrawACancellingPairIsMissed) {
   EXPECT_EQ(one.verdict.entries_named, 0u);
 }
 
+TEST(MustFail, WithoutTheLineSumAShiftedLineIsMissed) {
+  Call call = call_of(64, 96, 512, Kind::kGauss, DataType::kBF16, Order::kRounded16);
+  for (int64_t j = 0; j < 512; ++j) call.p.at(30, j) += 4.0f;
+  const Result seen = run(call);
+  EXPECT_EQ(seen.outcome, Outcome::kCorrected);
+  EXPECT_EQ(seen.verdict.entries_repaired, 512u);
+  call.change = [](ProbeParams& p) { p.line_sum_scale = std::numeric_limits<float>::infinity(); };
+  call.site_history = seeded_history(1.0f);  // no audits, which would find it by chance
+  const Result blind = run(call);
+  EXPECT_EQ(blind.outcome, Outcome::kClean);
+  EXPECT_EQ(blind.verdict.entries_named, 0u);
+}
+
 TEST(MustFail, WithoutTheCapWideFaultsHideThemselves) {
   const auto uncapped = [](ProbeParams& p) {
     p.site_history = p.family_history = 0;
     p.sigma_envelope = std::numeric_limits<float>::max();
+    p.line_sum_scale = std::numeric_limits<float>::infinity();  // which sees faults in all of a line too
     p.audit_lines = 0;
   };
   for (int pattern = 0; pattern < 2; ++pattern) {

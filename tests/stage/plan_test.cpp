@@ -140,18 +140,20 @@ TEST(Plan, ScratchLayoutIsDisjoint) {
         {l.fold_sums, rows * p.vectors * 4},
         {l.fold_mean, rows * 4},
         {l.fold_deviation, rows * 4},
+        {l.fold_rms, rows * 4},
         {l.signs, kDraws * words * 4},
         {l.column_marks, fold * words * 4},
         {l.marked_columns, fold * (1 + kMaxMarkedColumns) * 4},
         {l.line_dots, lines * p.vectors * 4},
         {l.line_noise, lines * 16},
+        {l.line_sums, lines * 16},
         {l.line_peak, lines * 4},
         {l.peak_counts, static_cast<uint64_t>(p.batch) * kPeakBins * 4},
         {l.peak_sums, static_cast<uint64_t>(p.batch) * kPeakBins * 8},
         {l.sigmas, static_cast<uint64_t>(p.batch) * 4},
         {l.listed, lines * 4},
         {l.recomputed, (p.line_slots + uint64_t{p.repair_grid} * kSpareLines) * 3 * static_cast<uint64_t>(p.n3) * 4}};
-    ASSERT_EQ(sizes.size(), 18u);
+    ASSERT_EQ(sizes.size(), 20u);
     uint64_t end = 0;
     for (const auto& [offset, bytes] : sizes) {
       EXPECT_EQ(offset % 256, 0u);

@@ -47,6 +47,7 @@ TEST(Fold, ClassSumsMeanAndDeviation) {
       const auto sums = read_array<float>(p.fold_sums, static_cast<uint64_t>(p.fold_batch * p.n2) * p.vectors);
       const auto mean = read_array<float>(p.fold_mean, static_cast<uint64_t>(p.fold_batch * p.n2));
       const auto deviation = read_array<float>(p.fold_deviation, static_cast<uint64_t>(p.fold_batch * p.n2));
+      const auto rms = read_array<float>(p.fold_rms, static_cast<uint64_t>(p.fold_batch * p.n2));
       const auto words = static_cast<uint64_t>((p.n3 + 31) / 32);
       const auto signs = read_array<uint32_t>(p.signs, kDraws * words);
       const double steps = static_cast<double>((p.n2 + 15) / 16);
@@ -56,8 +57,10 @@ TEST(Fold, ClassSumsMeanAndDeviation) {
           std::vector<double> magnitude(p.classes, 0.0);
           double sum = 0.0;
           double all = 0.0;
+          double squares = 0.0;
           for (int64_t j = 0; j < p.n3; ++j) {
             const double v = static_cast<double>(call.b.at(k, j, n));
+            squares += v * v;
             const uint32_t c = static_cast<uint32_t>(j % p.classes);
             for (uint32_t d = 0; d < kDraws; ++d) {
               const bool minus = reference::is_minus(call.seed, d, p.n3, p.classes, j);
@@ -80,6 +83,8 @@ TEST(Fold, ClassSumsMeanAndDeviation) {
           const double m = sum / static_cast<double>(p.n3);
           const double mean_error = 18 * kU * all / static_cast<double>(p.n3);  // partial sums of at most 16
           ASSERT_LE(std::fabs(static_cast<double>(mean[static_cast<size_t>(n * p.n2 + k)]) - m), mean_error);
+          const double root = std::sqrt(squares / static_cast<double>(p.n3));
+          ASSERT_NEAR(static_cast<double>(rms[static_cast<size_t>(n * p.n2 + k)]), root, 2 * kU * root);
           double spread = 0.0;
           for (int64_t j = 0; j < p.n3; ++j) {
             const double around = static_cast<double>(call.b.at(k, j, n)) - m;
@@ -137,6 +142,7 @@ TEST(Operand, DotsAndNoiseScale) {
       const auto mean = read_array<float>(p.fold_mean, static_cast<uint64_t>(p.fold_batch * p.n2));
       const auto dots = read_array<float>(p.line_dots, static_cast<uint64_t>(p.lines) * p.vectors);
       const auto noise = read_array<double>(p.line_noise, static_cast<uint64_t>(p.lines) * 2);
+      const auto line_sums = read_array<double>(p.line_sums, static_cast<uint64_t>(p.lines) * 2);
       const std::vector<reference::Noise> expected = noise_of(call.a, call.b);
       for (int64_t line = 0; line < p.lines; ++line) {
         const int64_t n = line / p.n1;
@@ -165,6 +171,23 @@ TEST(Operand, DotsAndNoiseScale) {
           for (int64_t j = 0; j < p.n3; ++j) row += std::fabs(static_cast<double>(call.b.at(k, j, n)));
           all += std::fabs(static_cast<double>(call.a.at(line % p.n1, k, n))) * row / static_cast<double>(p.n3);
         }
+        double sum = 0.0;
+        double reach = 0.0;
+        for (int64_t k = 0; k < p.n2; ++k) {
+          const double x = static_cast<double>(call.a.at(line % p.n1, k, n));
+          double row = 0.0;
+          double squares = 0.0;
+          for (int64_t j = 0; j < p.n3; ++j) {
+            const double v = static_cast<double>(call.b.at(k, j, n));
+            row += v;
+            squares += v * v;
+          }
+          sum += x * row / static_cast<double>(p.n3);
+          reach += std::fabs(x) * std::sqrt(squares / static_cast<double>(p.n3)) + 0x1p-126;
+        }
+        ASSERT_LE(std::fabs(line_sums[static_cast<size_t>(2 * line)] - sum),
+                  17 * kU * along + 18 * kU * all + 0x1p-149);
+        ASSERT_NEAR(line_sums[static_cast<size_t>(2 * line + 1)], reach, 20 * kU * reach);
         const double e = 17 * kU * along + 18 * kU * all;
         const reference::Noise& want = expected[static_cast<size_t>(line)];
         ASSERT_LE(std::fabs(noise[static_cast<size_t>(2 * line)] - want.mean_energy),
@@ -249,6 +272,45 @@ TEST(Product, ResidualsAndScales) {
       }
       ASSERT_EQ(r.outcome, Outcome::kClean) << name_of(kind) << " " << shape.n1 << "x" << shape.n2 << "x" << shape.n3;
       ASSERT_EQ(r.verdict.lines_dirty, p.plan == Plan::kRecompute ? static_cast<uint64_t>(p.lines) : 0u);
+    }
+  }
+}
+
+// ---- line sum -----------------------------------------------------------------------------------------------------
+
+// One number added to all entries of a line: from twice the bound on it is seen in every line, below half of it, which
+// rounding alone may reach, in none. Widths of the classes are even, so that no signed sum sees it.
+TEST(LineSum, AShiftIsSeenFromTwiceTheBound) {
+  int at = 0;
+  for (Order order : {Order::kTruncating, Order::kRounded16, Order::kSequential}) {
+    for (Kind kind : {Kind::kGauss, Kind::kPositive, Kind::kConstant, Kind::kOutlierChannels, Kind::kCancellingRows}) {
+      for (const bool marked : {false, true}) {
+        Call call = call_of({32, 192, 512, 1}, kind, DataType::kBF16, order);
+        call.layout_b = kLayouts[at++ % 4];
+        if (marked) {
+          // Its finite part is large, so that a mean that holds it would be seen.
+          for (int64_t k = 0; k < 192; ++k) call.b.at(k, 17) = 64.0f;
+          call.b.at(3, 17) = std::numeric_limits<float>::quiet_NaN();
+          for (int64_t i = 0; i < 32; ++i) call.p.at(i, 17) = std::numeric_limits<float>::quiet_NaN();
+        }
+        const Result clean = run(call);
+        ASSERT_EQ(clean.params.plan, Plan::kLine);
+        ASSERT_EQ(clean.verdict.columns_nonfinite, marked ? 1u : 0u);
+        EXPECT_EQ(clean.verdict.lines_dirty, 0u) << name_of(kind);
+        const int64_t line = 1 + at % 30;
+        const auto sums = read_array<double>(clean.params.line_sums, 64);
+        const double bound = static_cast<double>(clean.params.line_sum_scale) * sums[static_cast<size_t>(2 * line + 1)];
+        for (const double shift : {2.2 * bound, -2.2 * bound, 1e3 * bound}) {
+          Call shifted = call;
+          for (int64_t j = 0; j < 512; ++j) {
+            shifted.p.at(line, j) = static_cast<float>(static_cast<double>(call.p.at(line, j)) + shift);
+          }
+          const Result r = run(shifted);
+          EXPECT_EQ(r.verdict.lines_dirty, 1u) << name_of(kind) << " shift " << shift;
+          EXPECT_EQ(r.listed.empty() ? -1 : static_cast<int64_t>(r.listed[0]), line);
+          EXPECT_TRUE(std::isinf(r.verdict.worst));
+        }
+      }
     }
   }
 }
