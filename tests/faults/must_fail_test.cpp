@@ -102,9 +102,9 @@ TEST_F(Waits, NoOrderOfStreamsChangesAnything) {
 }
 
 TEST_F(Waits, EachOneDroppedIsNoticed) {
-  // A starved stream is let go when the program enqueues nothing for 20 ms, as on a busy machine: so several tries.
-  // A sound run survives any number of them.
-  constexpr int kTries = 8;
+  // A starved stream is let go when the program enqueues nothing for a second, which a busy machine can do to it: so
+  // several tries. A sound run survives any number of them.
+  constexpr int kTries = 3;
   for (int wait = 1; wait <= 2 * kSteps; ++wait) {
     bool noticed = false;
     for (int attempt = 0; attempt < kTries && !noticed; ++attempt) {

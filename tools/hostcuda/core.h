@@ -166,7 +166,7 @@ size_t hostcuda_trace_end(HostcudaCall* calls, size_t capacity);
 //                                           nothing
 //   HOSTCUDA_STARVE=i                       stream i (order of creation in the process; 0: the first context's legacy
 //                                           stream) runs only when no other stream can and a host thread waits
-//                                           (or nothing was enqueued for 20 ms)
+//                                           or asks (or nothing was enqueued for a second)
 //   HOSTCUDA_SKIP_WAIT=n                    the nth cuStreamWaitEvent from now (1 first; cudaStreamWaitEvent counts
 //                                           too) succeeds and waits for nothing
 //   HOSTCUDA_SKIP_KERNEL=name[,name]        launches of these kernels succeed and do nothing

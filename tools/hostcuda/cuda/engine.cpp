@@ -16,8 +16,9 @@
 namespace hostcuda {
 namespace {
 
-// A starved stream goes on without a waiting host when nothing was enqueued for this long (a program that polls).
-constexpr std::chrono::milliseconds kQuiet{20};
+// A starved stream goes on without a host that waits or asks when nothing was enqueued for this long (a program that
+// watches memory). Long, so that a busy machine does not let it go while the program is still enqueuing.
+constexpr std::chrono::milliseconds kQuiet{1000};
 
 constexpr std::chrono::seconds kExitPatience{10};
 
@@ -137,6 +138,7 @@ uint64_t Engine::append(const std::shared_ptr<Stream>& stream, std::unique_ptr<O
   tsan::release(operation.get());
   stream->queue.push_back(std::move(operation));
   last_append_ = Clock::now();
+  asked_ = false;
   const uint64_t sequence = ++stream->enqueued;
   if (starved) stream->wake.notify_one();
   pump();
@@ -150,7 +152,7 @@ void Engine::ensure_worker(const std::shared_ptr<Stream>& stream) {
 }
 
 bool Engine::starved_may_run() const {
-  return bodies_running_ == 0 && (hosts_waiting_ > 0 || Clock::now() - last_append_ >= kQuiet);
+  return bodies_running_ == 0 && (hosts_waiting_ > 0 || asked_ || Clock::now() - last_append_ >= kQuiet);
 }
 
 void Engine::pump() {
@@ -277,6 +279,11 @@ void Engine::retire(const std::shared_ptr<Stream>& stream) {
       break;
     }
   }
+}
+
+void Engine::host_asks() {
+  asked_ = true;
+  pump();
 }
 
 void Engine::wait_stream(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Stream>& stream, uint64_t sequence) {

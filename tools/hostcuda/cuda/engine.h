@@ -174,6 +174,9 @@ class Engine {
   // Returns the number of the operation in its stream.
   uint64_t append(const std::shared_ptr<Stream>& stream, std::unique_ptr<Operation> operation);
 
+  // A query is about to answer "not ready": the program polls, so a starved stream may go on.
+  void host_asks();
+
   // Blocks until the stream has completed `sequence` operations.
   void wait_stream(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Stream>& stream, uint64_t sequence);
   void wait_event(std::unique_lock<std::mutex>& lock, const std::shared_ptr<EventRecord>& record);
@@ -204,6 +207,7 @@ class Engine {
   std::condition_variable done_;                      // an operation completed
   int hosts_waiting_ = 0;
   int bodies_running_ = 0;
+  bool asked_ = false;  // a query found work unfinished since the last append
   Clock::time_point last_append_{};
   int next_stream_index_ = 0;
   uint64_t last_stream_id_ = 0;

@@ -96,6 +96,7 @@ CUresult cuStreamQuery(CUstream handle) {
   if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
   engine.pump();
   if (!stream->idle() || (stream->is_legacy && engine.blocking_work_pending(*stream->context))) {
+    engine.host_asks();
     return CUDA_ERROR_NOT_READY;
   }
   tsan::acquire(&stream->tag);
@@ -235,7 +236,10 @@ CUresult cuEventQuery(CUevent h_event) {
   if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
   if (event->last == nullptr) return CUDA_SUCCESS;
   engine.pump();
-  if (!event->last->done) return CUDA_ERROR_NOT_READY;
+  if (!event->last->done) {
+    engine.host_asks();
+    return CUDA_ERROR_NOT_READY;
+  }
   tsan::acquire(&event->last->tag);
   return CUDA_SUCCESS;
 }
