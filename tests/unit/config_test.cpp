@@ -229,7 +229,7 @@ TEST(Config_File, LeavesErrnoAsFound) {
 }
 
 TEST(Config_Manual, DocumentsEveryKnobWithItsDefault) {
-  const fs::path manual = fs::path(__FILE__).parent_path() / "../../config/sdcguard.toml";
+  const fs::path manual = fs::path(SDCGUARD_SOURCE_DIR) / "config/sdcguard.toml";
   std::ifstream in(manual);
   std::stringstream text;
   text << in.rdbuf();
