@@ -96,9 +96,9 @@ SDCGUARD_DEVICE double clipped_sigma(const ProbeParams& p, int64_t entry) {
 // scratch.
 SDCGUARD_DEVICE float history_quantile(uint64_t history, const Shared<float>& values, const Shared<float>& result) {
   const uint32_t t = thread_index();
-  const bool seeded = history != 0 && load<uint32_t>(history + offsetof(SiteHistory, agreed), 0) >= kAuditLines;
+  const bool seeded = history != 0 && load_relaxed<uint32_t>(history + offsetof(SiteHistory, agreed), 0) >= kAuditLines;
   if (t == 0) *result = 0.0f;
-  if (t < kHistoryDepth) values[t] = seeded ? load<float>(history + offsetof(SiteHistory, sigma), t) : 0.0f;
+  if (t < kHistoryDepth) values[t] = seeded ? load_relaxed<float>(history + offsetof(SiteHistory, sigma), t) : 0.0f;
   sync_threads();
   if (t < kHistoryDepth && values[t] > 0.0f) {
     uint32_t filled = 0;
@@ -214,7 +214,7 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
     verdict.lines_dirty = counters[0];
     verdict.lines_listed = counters[0];
     const bool seeded =
-        p.site_history != 0 && load<uint32_t>(p.site_history + offsetof(SiteHistory, agreed), 0) >= kAuditLines;
+        p.site_history != 0 && load_relaxed<uint32_t>(p.site_history + offsetof(SiteHistory, agreed), 0) >= kAuditLines;
     if (judged && !seeded && !block_sums && p.plan != Plan::kRecompute) {
       const Philox4 random = philox(Philox4{0, 0, 0, kStreamAudit}, p.seed);
       const uint32_t picks[4] = {random.x, random.y, random.z, random.w};

@@ -261,7 +261,7 @@ SDCGUARD_DEVICE void teach_history(uint64_t history, uint32_t agreed, float sigm
     atomic_add(history + offsetof(SiteHistory, agreed), 0, agreed);
   }
   const uint32_t at = atomic_add(history + offsetof(SiteHistory, count), 0, 1u) % kHistoryDepth;
-  store<float>(history + offsetof(SiteHistory, sigma), at, sigma);
+  store_relaxed<float>(history + offsetof(SiteHistory, sigma), at, sigma);
 }
 
 // The outcome of the call, by one thread after everything else of the escalation.

@@ -251,6 +251,17 @@ SDCGUARD_DEVICE void store_float4(uint64_t address, int64_t index, const Float4&
 SDCGUARD_DEVICE void store_16(uint64_t address, int64_t index, const Raw16& v) {
   reinterpret_cast<uint4*>(address)[index] = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
 }
+// Of a 32-bit word that other streams may be writing: any value it held, no order.
+template <typename T>
+SDCGUARD_DEVICE T load_relaxed(uint64_t address, int64_t index) {
+  static_assert(sizeof(T) == 4);
+  return reinterpret_cast<volatile const T*>(address)[index];
+}
+template <typename T>
+SDCGUARD_DEVICE void store_relaxed(uint64_t address, int64_t index, T v) {
+  static_assert(sizeof(T) == 4);
+  reinterpret_cast<volatile T*>(address)[index] = v;
+}
 SDCGUARD_DEVICE void store64_system(uint64_t address, int64_t index, uint64_t v) {
   reinterpret_cast<volatile unsigned long long*>(address)[index] = v;
 }
@@ -610,6 +621,20 @@ inline void store_float4(uint64_t address, int64_t index, const Float4& v, SDCGU
 }
 inline void store_16(uint64_t address, int64_t index, const Raw16& v, SDCGUARD_PLACE) {
   store<Raw16>(address, index, v, file, line);
+}
+template <typename T>
+inline T load_relaxed(uint64_t address, int64_t index, SDCGUARD_PLACE) {
+  static_assert(sizeof(T) == 4);
+  T v;
+  __atomic_load(reinterpret_cast<const T*>(simt::at< ::hostcuda::Access::kLoad, 4, 4>(address, index, file, line)), &v,
+                __ATOMIC_RELAXED);
+  return v;
+}
+template <typename T>
+inline void store_relaxed(uint64_t address, int64_t index, T v, SDCGUARD_PLACE) {
+  static_assert(sizeof(T) == 4);
+  __atomic_store(reinterpret_cast<T*>(simt::at< ::hostcuda::Access::kStore, 4, 4>(address, index, file, line)), &v,
+                 __ATOMIC_RELAXED);
 }
 inline void store64_system(uint64_t address, int64_t index, uint64_t v, SDCGUARD_PLACE) {
   auto* const word =

@@ -217,6 +217,7 @@ void Engine::execute(Stream& stream, Operation& operation) {
   size_t release_count = 1;
   if (tsan::kActive) {
     acquires.push_back(&operation);
+    acquires.push_back(&stream.worker_tag);
     for (const Dependency& d : operation.after) {
       acquires.push_back(d.record != nullptr ? static_cast<void*>(&d.record->tag) : &d.stream->tag);
     }
@@ -234,6 +235,7 @@ void Engine::execute(Stream& stream, Operation& operation) {
 
 // A stream's worker thread: runs the heads that pump() hands it; ends when the stream is destroyed and empty.
 void Engine::work(const std::shared_ptr<Stream>& stream) {
+  tsan::release(&stream->worker_tag);
   std::unique_lock<std::mutex> lock(mutex);
   for (;;) {
     while (!stream->running) {

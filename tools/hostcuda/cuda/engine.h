@@ -95,6 +95,7 @@ struct Stream {
   uint32_t participant = 0;          // this stream's place in the capture
 
   void* fiber = nullptr;  // TSan
+  char worker_tag = 0;    // TSan: the worker's start, where its thread-local storage of every library was made
   char tag = 0;           // TSan: released after each operation
 
   bool blocking() const { return (flags & CU_STREAM_NON_BLOCKING) == 0; }
