@@ -100,8 +100,13 @@ TEST(DriverFailure, OfTheJoinIsWaitedFor) {
   }
   const std::string failing = "cuStreamWaitEvent:4,cuStreamSynchronize:" + std::to_string(waits + 1);
   const Left left = run(scene("steps", 3, {{"HOSTCUDA_FAIL", failing}}));
+#ifdef __SANITIZE_THREAD__
+  // Nothing orders the pass over the operand before the program's next write to it: that must be named.
+  EXPECT_EQ(left.code, 66) << left.errors;
+#else
   EXPECT_EQ(unharmed(left), "");
   EXPECT_EQ(outcomes(left), "clean unverified(driver_error) unverified(driver_error)");
+#endif
 }
 
 // ---- what cuBLAS refuses ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 /* A libcublas that computes nothing: soname and version node of the real one, products recorded. With STUB_ROUTE_LT=1
    its cublasGemmEx calls the public cublasLtMatmul, as the real one does for INT8. */
 #include <errno.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@ int cublasLtMatmul(void*, void*, const void*, const void*, void*, const void*, v
                    void*, void*, const void*, void*, size_t, void*);
 
 static StubRecord record = {.major = STUB_MAJOR};
+static pthread_mutex_t record_lock = PTHREAD_MUTEX_INITIALIZER;
 static int refuse_fp32; /* cublasGemmEx with an FP32 C answers NOT_SUPPORTED */
 
 StubRecord* stub_cublas_record(void) {
@@ -73,10 +75,12 @@ int cublasGetMathMode(void* handle, int* mode) {
 #define RECORD(symbol, ...)                                     \
   do {                                                          \
     const uint64_t arguments[] = {__VA_ARGS__};                 \
+    pthread_mutex_lock(&record_lock);                           \
     record.calls++;                                             \
     record.name = symbol;                                       \
     record.count = sizeof(arguments) / sizeof(arguments[0]);    \
     memcpy(record.arguments, arguments, sizeof(arguments));     \
+    pthread_mutex_unlock(&record_lock);                         \
     errno = 77; /* what the untouched function leaves, stays */ \
   } while (0)
 #define N(x) (uint64_t)(int64_t)(x)

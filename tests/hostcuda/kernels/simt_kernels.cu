@@ -156,7 +156,7 @@ SDCGUARD_KERNEL(simt_test_rules, SimtTestParams, 256) {
       v = load<float>(0, 0);
       break;
     case kStaticOverrun:
-      table[t == 40 ? 8 : 0] = 1;
+      if (t == 40) table[8] = 1;
       break;
     case kDynamicOverrun:
       dynamic_shared<float>()[t] = v;
