@@ -289,7 +289,7 @@ CUresult launch(CUfunction f, const LaunchShape& shape, CUstream handle, void** 
   if (const CUresult r = gather_params(*body->entry, kernel_params, extra, body->params); r != CUDA_SUCCESS) return r;
   if (skip_kernel(body->entry->name)) return CUDA_SUCCESS;
   const CUresult result = enqueue_work(stream, {Launch::run, Launch::destroy, body.get(), body->entry->name});
-  if (result == CUDA_SUCCESS) body.release();
+  if (result == CUDA_SUCCESS) (void)body.release();  // the work owns it now
   return result;
 }
 
