@@ -82,7 +82,7 @@ TEST(DriverFailure, OfOneCallIsCountedOnce) {
 // The join itself fails: the one permitted wait on the host keeps the program's operands safe.
 TEST(DriverFailure, OfTheJoinIsWaitedFor) {
   const std::string native = run(unguarded(scene("steps", 3))).result;
-  for (const char* starved : {"1", "2"}) {
+  for (const char* starved : {"1", "3"}) {  // the program's stream, the side stream
     for (const char* failing : {"cuStreamWaitEvent:2", "cuStreamWaitEvent:4", "cuEventRecord:2", "cuEventRecord:4"}) {
       const Left left = run(scene("steps", 3, {{"HOSTCUDA_FAIL", failing}, {"HOSTCUDA_STARVE", starved}}));
       EXPECT_EQ(unharmed(left), "") << failing;

@@ -74,8 +74,9 @@ TEST(SwitchedOff, NothingIsSound) {
 
 // The scene "steps": each step uploads its operand in stream order, multiplies and wipes the operand.
 constexpr int kSteps = 3;
-// Streams in the order of their creation: 0 the legacy one, 1 the program's, 2 the shim's side stream.
-constexpr const char* kStarved[] = {"0", "1", "2"};
+// Streams in the order of their creation: 0 the legacy one, 1 the program's, 2 the one that the shim fills its constants
+// on at warm-up, 3 its side stream.
+constexpr const char* kStarved[] = {"0", "1", "2", "3"};
 
 // Wait 2 i + 1 of cuStreamWaitEvent makes the side stream wait for the program's at step i (fork), 2 i + 2 the other
 // way round (join).
@@ -109,7 +110,7 @@ TEST_F(Waits, EachOneDroppedIsNoticed) {
     bool noticed = false;
     for (int attempt = 0; attempt < kTries && !noticed; ++attempt) {
       // A fork is missed where the program's stream lags behind, a join where the side stream does.
-      const char* starved = wait % 2 == 1 ? "1" : "2";
+      const char* starved = wait % 2 == 1 ? "1" : "3";
       noticed = !steps_are_sound(starved, std::to_string(wait), clean_);
     }
     EXPECT_TRUE(noticed) << "wait " << wait;

@@ -111,11 +111,14 @@ def demo_table(output):
     if not totals:
         raise Unreadable("no table of the demo")
     injected, above, found, repaired, missed, _ = map(int, totals.groups())
+    # The verdict is one sentence, broken to the width of a terminal.
+    starts = [i for i, line in enumerate(lines) if line.startswith(("PASSED", "NOT PASSED"))]
+    verdict = " ".join(line.strip() for line in lines[starts[-1] :]) if starts else lines[-1]
     return Judgement(
-        f"{injected} injected, {found} found, {repaired} repaired, {missed} missed; ends: {lines[-1]!r}",
+        f"{injected} injected, {found} found, {repaired} repaired, {missed} missed; ends: {verdict!r}",
         {
-            "ends with the demo's verdict": lines[-1].startswith(("PASSED", "NOT PASSED")),
-            "passed": lines[-1].startswith("PASSED"),
+            "ends with the demo's verdict": bool(starts) and len(lines) - starts[-1] <= 3,
+            "passed": verdict.startswith("PASSED"),
             "all faults above the bound repaired": 0 < above <= repaired and missed == 0,
             "says that the device is simulated": "simulated device" in output.both,
         },
