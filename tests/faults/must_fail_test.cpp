@@ -74,8 +74,8 @@ TEST(SwitchedOff, NothingIsSound) {
 
 // The scene "steps": each step uploads its operand in stream order, multiplies and wipes the operand.
 constexpr int kSteps = 3;
-// Streams in the order of their creation: 0 the legacy one, 1 the program's, 2 the one that the shim fills its constants
-// on at warm-up, 3 its side stream.
+// Streams in the order of their creation: 0 the legacy one, 1 the program's, 2 the one that the shim fills its
+// constants on at warm-up, 3 its side stream.
 constexpr const char* kStarved[] = {"0", "1", "2", "3"};
 
 // Wait 2 i + 1 of cuStreamWaitEvent makes the side stream wait for the program's at step i (fork), 2 i + 2 the other
