@@ -85,7 +85,18 @@ inline constexpr const char* kPlanNames[] = {"none", "line", "block_sums", "reco
 inline constexpr uint32_t kPlanCount = 4;
 
 // Numeric types of operands and results.
-enum class DataType : uint8_t { kNone = 0, kF32 = 1, kBF16 = 2, kF16 = 3, kOther = 255 };
+enum class DataType : uint8_t {
+  kNone = 0,
+  kF32 = 1,
+  kBF16 = 2,
+  kF16 = 3,
+  kF64 = 4,
+  kE4M3 = 5,  // FP8, 4 exponent and 3 fraction bits, no infinity
+  kE5M2 = 6,  // FP8, 5 exponent and 2 fraction bits
+  kI8 = 7,
+  kI32 = 8,
+  kOther = 255
+};
 
 // Epilogue bits of a call, in sdcguard's own numbering.
 inline constexpr uint32_t kEpilogueBias = 1;  // + bias, one value a row of the caller's D
@@ -114,6 +125,16 @@ inline constexpr const char* name_of(DataType t) {
       return "bf16";
     case DataType::kF16:
       return "f16";
+    case DataType::kF64:
+      return "f64";
+    case DataType::kE4M3:
+      return "e4m3";
+    case DataType::kE5M2:
+      return "e5m2";
+    case DataType::kI8:
+      return "i8";
+    case DataType::kI32:
+      return "i32";
     default:
       return "other";
   }
