@@ -159,11 +159,19 @@ size_t hostcuda_trace_end(HostcudaCall* calls, size_t capacity);
 // HOSTCUDA_TRACE=file (at start-up only) writes one line a call, tab-separated: origin ("driver", or "runtime" for what
 // came through cudart or cuBLAS), thread number by first call, name, stream in hex, result number.
 
+// HOSTCUDA_SHIM_LOG=file (at start-up only) appends one line for each driver call made by the code of libsdcguard.so,
+// tab-separated: position among those calls (1 first, as HOSTCUDA_FAIL=shim/*:nth counts them), thread number, name,
+// result number.
+
 // Provocation. Each setting is an environment variable read once at first use, or set later (tests) by
 // hostcuda_configure(name, value), which also restarts the setting's counter; null or empty value: off.
-//   HOSTCUDA_FAIL=cuName:nth[:error][,...]  the nth driver call of that name from now (1 first; * every) fails
-//                                           with that CUresult number (default 999, CUDA_ERROR_UNKNOWN) and does
-//                                           nothing
+//   HOSTCUDA_FAIL=[shim/]cuName:nth[:hangMS][:late][:error][,...]
+//                                           the nth driver call of that name from now (1 first; * every; 3+ the third
+//                                           and all later ones) fails with that CUresult number (default 999,
+//                                           CUDA_ERROR_UNKNOWN) and does nothing. shim/: only calls made by the code of
+//                                           libsdcguard.so count and fail. cuName may be * (any function). hangMS: the
+//                                           call first waits so many milliseconds, and goes ahead if nothing follows.
+//                                           late: the call does its work and then fails
 //   HOSTCUDA_STARVE=i                       stream i (order of creation in the process; 0: the first context's legacy
 //                                           stream) runs only when no other stream can and a host thread waits
 //                                           or asks (or nothing was enqueued for a second)
@@ -171,7 +179,7 @@ size_t hostcuda_trace_end(HostcudaCall* calls, size_t capacity);
 //                                           too) succeeds and waits for nothing
 //   HOSTCUDA_SKIP_KERNEL=name[,name]        launches of these kernels succeed and do nothing
 // Start-up only: HOSTCUDA_DEVICES, HOSTCUDA_ORDER, HOSTCUDA_MEMORY (bytes a device, K M G allowed), HOSTCUDA_STICKY,
-// HOSTCUDA_TRACE.
+// HOSTCUDA_TRACE, HOSTCUDA_SHIM_LOG.
 // Returns 0, or -1: no such setting or malformed value (nothing changes).
 int hostcuda_configure(const char* name, const char* value);
 

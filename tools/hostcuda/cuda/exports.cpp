@@ -4,11 +4,13 @@
 #include "tools/hostcuda/cuda/driver_api.h"
 //
 #include <atomic>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tools/hostcuda/cuda/engine.h"
@@ -71,6 +73,16 @@ void write_trace(const char* origin, CallIndex index, CUstream stream, CUresult 
   std::fflush(file);
 }
 
+// HOSTCUDA_SHIM_LOG's file, opened by the first call that belongs in it and never closed. A line is one write,
+// appended: lines of several threads and processes do not mix.
+void write_shim_log(uint64_t position, CallIndex index, CUresult result) {
+  static std::FILE* const file = std::fopen(start_settings().shim_log.c_str(), "a");
+  if (file == nullptr) return;
+  std::fprintf(file, "%" PRIu64 "\t%" PRIu64 "\t%s\t%d\n", position, thread_number(), kCallNames[index],
+               static_cast<int>(result));
+  std::fflush(file);
+}
+
 // The first stream among a call's arguments, 0 if there is none.
 constexpr CUstream stream_in() {
   return nullptr;
@@ -87,11 +99,18 @@ CUstream stream_in(First, Rest... rest) {
 // Around every exported call. A body that runs for the device may not call the driver, as CUDA has it for host
 // functions; such a call is counted but belongs to no thread's trace.
 template <class Body>
-CUresult call(CallIndex index, CUstream stream, Body&& body) {
+CUresult call(CallIndex index, CUstream stream, const void* caller, Body&& body) {
   counts[index].fetch_add(1, std::memory_order_relaxed);
   if (running_now().name != nullptr) return CUDA_ERROR_NOT_PERMITTED;
-  CUresult result = planned_failure(kCallNames[index]);
-  if (result == CUDA_SUCCESS) result = body();
+  const PlannedFailure planned = planned_failure(kCallNames[index], caller);
+  if (planned.hang_ms != 0) std::this_thread::sleep_for(std::chrono::milliseconds(planned.hang_ms));
+  CUresult result = planned.error;
+  if (result == CUDA_SUCCESS) {
+    result = body();
+  } else if (planned.late) {
+    body();
+  }
+  if (planned.position != 0 && !start_settings().shim_log.empty()) write_shim_log(planned.position, index, result);
   ThreadTrace& trace = thread_trace();
   if (trace.on) {
     ++trace.total;
@@ -121,22 +140,22 @@ namespace runtime {
 }  // namespace hostcuda
 
 #define HOSTCUDA_EXPORT extern "C" __attribute__((visibility("default")))
-#define HOSTCUDA_CALL(name, parameters, arguments)                                         \
-  HOSTCUDA_EXPORT CUresult name parameters {                                               \
-    return hostcuda::call(hostcuda::kCall_##name, hostcuda::stream_in arguments,           \
-                          [&]() -> CUresult { return hostcuda::driver::name arguments; }); \
+#define HOSTCUDA_CALL(name, parameters, arguments)                                                            \
+  HOSTCUDA_EXPORT CUresult name parameters {                                                                  \
+    return hostcuda::call(hostcuda::kCall_##name, hostcuda::stream_in arguments, __builtin_return_address(0), \
+                          [&]() -> CUresult { return hostcuda::driver::name arguments; });                    \
   }
-#define HOSTCUDA_CALL_PTSZ(name, parameters, arguments)                                    \
-  HOSTCUDA_EXPORT CUresult name##_ptsz parameters {                                        \
-    const hostcuda::PerThreadDefault scope;                                                \
-    return hostcuda::call(hostcuda::kCall_##name, hostcuda::stream_in arguments,           \
-                          [&]() -> CUresult { return hostcuda::driver::name arguments; }); \
+#define HOSTCUDA_CALL_PTSZ(name, parameters, arguments)                                                       \
+  HOSTCUDA_EXPORT CUresult name##_ptsz parameters {                                                           \
+    const hostcuda::PerThreadDefault scope;                                                                   \
+    return hostcuda::call(hostcuda::kCall_##name, hostcuda::stream_in arguments, __builtin_return_address(0), \
+                          [&]() -> CUresult { return hostcuda::driver::name arguments; });                    \
   }
-#define HOSTCUDA_CALL_PTDS(name, parameters, arguments)                                    \
-  HOSTCUDA_EXPORT CUresult name##_ptds parameters {                                        \
-    const hostcuda::PerThreadDefault scope;                                                \
-    return hostcuda::call(hostcuda::kCall_##name, hostcuda::stream_in arguments,           \
-                          [&]() -> CUresult { return hostcuda::driver::name arguments; }); \
+#define HOSTCUDA_CALL_PTDS(name, parameters, arguments)                                                       \
+  HOSTCUDA_EXPORT CUresult name##_ptds parameters {                                                           \
+    const hostcuda::PerThreadDefault scope;                                                                   \
+    return hostcuda::call(hostcuda::kCall_##name, hostcuda::stream_in arguments, __builtin_return_address(0), \
+                          [&]() -> CUresult { return hostcuda::driver::name arguments; });                    \
   }
 #include "tools/hostcuda/cuda/driver_calls.def"
 #undef HOSTCUDA_CALL

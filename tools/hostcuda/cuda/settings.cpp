@@ -4,6 +4,9 @@
 //
 #include "tools/hostcuda/cuda/settings.h"
 
+#include <dlfcn.h>
+#include <link.h>
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -14,10 +17,13 @@
 namespace hostcuda {
 namespace {
 
+// One item of HOSTCUDA_FAIL.
 struct Failure {
-  std::string name;
-  uint64_t nth;  // 0: every call
-  CUresult error;
+  bool shim_only = false;
+  std::string name;    // "*": any function
+  uint64_t first = 1;  // calls first to last are hit
+  uint64_t last = UINT64_MAX;
+  PlannedFailure plan;
   uint64_t seen = 0;
 };
 
@@ -28,7 +34,9 @@ struct Provocations {
   uint64_t skip_wait_nth = 0;
   uint64_t waits_seen = 0;
   std::vector<std::string> skipped_kernels;
+  uint64_t shim_calls = 0;
   std::atomic<bool> any_failure{false};
+  std::atomic<bool> shim_watched{false};
   std::atomic<bool> any_skipped_wait{false};
   std::atomic<bool> any_skipped_kernel{false};
   std::atomic<int> starved{-1};
@@ -52,20 +60,62 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+// [shim/]name:nth[:hangMS][:late][:error]
+bool parse_failure(const std::string& item, Failure* failure) {
+  constexpr const char kShim[] = "shim/";
+  constexpr const char kHang[] = "hang";
+  constexpr uint64_t kLongestHang = 60000;
+  const std::vector<std::string> fields = split(item, ':');
+  if (fields.size() < 2) return false;
+  failure->shim_only = fields[0].rfind(kShim, 0) == 0;
+  failure->name = failure->shim_only ? fields[0].substr(sizeof kShim - 1) : fields[0];
+  std::string nth = fields[1];
+  if (nth != "*") {
+    const bool onwards = nth.back() == '+';
+    if (onwards) nth.pop_back();
+    if (!parse_number(nth, &failure->first) || failure->first == 0) return false;
+    if (!onwards) failure->last = failure->first;
+  }
+  size_t next = 2;
+  uint64_t hang = 0;
+  if (next < fields.size() && fields[next].rfind(kHang, 0) == 0) {
+    if (!parse_number(fields[next].substr(sizeof kHang - 1), &hang) || hang > kLongestHang) return false;
+    failure->plan.hang_ms = static_cast<unsigned>(hang);
+    ++next;
+  }
+  if (next < fields.size() && fields[next] == "late") {
+    failure->plan.late = true;
+    ++next;
+  }
+  // A call that only hangs goes ahead afterwards.
+  const bool only_hangs = hang != 0 && !failure->plan.late && next == fields.size();
+  failure->plan.error = only_hangs ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+  if (next < fields.size()) {
+    uint64_t error = 0;
+    if (!parse_number(fields[next], &error) || error == 0 || error > 999) return false;
+    failure->plan.error = static_cast<CUresult>(error);
+    ++next;
+  }
+  return next == fields.size();
+}
+
 bool parse_failures(const std::string& text, std::vector<Failure>* failures) {
   for (const std::string& item : split(text, ',')) {
-    const std::vector<std::string> fields = split(item, ':');
-    if (fields.size() < 2 || fields.size() > 3) return false;
-    Failure failure{fields[0], 0, CUDA_ERROR_UNKNOWN};
-    if (fields[1] != "*" && (!parse_number(fields[1], &failure.nth) || failure.nth == 0)) return false;
-    uint64_t error = 0;
-    if (fields.size() == 3) {
-      if (!parse_number(fields[2], &error) || error == 0 || error > 999) return false;
-      failure.error = static_cast<CUresult>(error);
-    }
+    Failure failure;
+    if (!parse_failure(item, &failure)) return false;
     failures->push_back(failure);
   }
   return true;
+}
+
+// True if the code at `address` is the shim's. Lock-free, so it may be asked from inside the loader.
+bool in_shim(const void* address) {
+  constexpr const char kShim[] = "libsdcguard.so";
+  dl_find_object object{};
+  if (_dl_find_object(const_cast<void*>(address), &object) != 0) return false;
+  const char* path = object.dlfo_link_map->l_name;
+  const char* slash = std::strrchr(path, '/');
+  return std::strncmp(slash != nullptr ? slash + 1 : path, kShim, sizeof kShim - 1) == 0;
 }
 
 bool apply(Provocations& p, const char* name, const char* text) {
@@ -76,6 +126,9 @@ bool apply(Provocations& p, const char* name, const char* text) {
     if (!parse_failures(value, &failures)) return false;
     p.failures = std::move(failures);
     p.any_failure = !p.failures.empty();
+    bool watched = !start_settings().shim_log.empty();
+    for (const Failure& failure : p.failures) watched = watched || failure.shim_only;
+    p.shim_watched = watched;
     return true;
   }
   if (std::strcmp(name, "HOSTCUDA_STARVE") == 0) {
@@ -108,7 +161,8 @@ bool apply(Provocations& p, const char* name, const char* text) {
 Provocations& provocations() {
   static Provocations* const instance = [] {
     auto* p = new Provocations;
-    const char* const names[][2] = {{"HOSTCUDA_FAIL", "cuName:nth[:error],..."},
+    p->shim_watched = !start_settings().shim_log.empty();
+    const char* const names[][2] = {{"HOSTCUDA_FAIL", "[shim/]cuName:nth[:hangMS][:late][:error],..."},
                                     {"HOSTCUDA_STARVE", "a stream's index"},
                                     {"HOSTCUDA_SKIP_WAIT", "a number from 1"},
                                     {"HOSTCUDA_SKIP_KERNEL", "kernel names"}};
@@ -149,7 +203,7 @@ bool parse_bytes(const char* text, size_t* bytes) {
 
 const StartSettings& start_settings() {
   static const StartSettings* const instance = [] {
-    auto* s = new StartSettings{2, "h100", 90, size_t{16} << 30, false, ""};
+    auto* s = new StartSettings{2, "h100", 90, size_t{16} << 30, false, "", ""};
     if (const char* text = std::getenv("HOSTCUDA_DEVICES")) {
       uint64_t n = 0;
       if (!parse_number(text, &n) || n < 1 || n > kMaxDevices) refuse("HOSTCUDA_DEVICES", text, "1 to 16");
@@ -165,22 +219,27 @@ const StartSettings& start_settings() {
     s->sticky = sticky != nullptr && std::strcmp(sticky, "1") == 0;
     const char* trace = std::getenv("HOSTCUDA_TRACE");
     if (trace != nullptr) s->trace_file = trace;
+    const char* shim_log = std::getenv("HOSTCUDA_SHIM_LOG");
+    if (shim_log != nullptr) s->shim_log = shim_log;
     return s;
   }();
   return *instance;
 }
 
-CUresult planned_failure(const char* name) {
+PlannedFailure planned_failure(const char* name, const void* caller) {
   Provocations& p = provocations();
-  if (!p.any_failure.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
+  const bool watched = p.shim_watched.load(std::memory_order_relaxed);
+  if (!watched && !p.any_failure.load(std::memory_order_relaxed)) return {};
+  const bool by_shim = watched && in_shim(caller);
   const std::lock_guard<std::mutex> lock(p.mutex);
-  CUresult result = CUDA_SUCCESS;
+  PlannedFailure planned;
   for (Failure& failure : p.failures) {
-    if (failure.name != name) continue;
+    if ((failure.shim_only && !by_shim) || (failure.name != "*" && failure.name != name)) continue;
     ++failure.seen;
-    if (failure.nth == 0 || failure.seen == failure.nth) result = failure.error;
+    if (failure.seen >= failure.first && failure.seen <= failure.last) planned = failure.plan;
   }
-  return result;
+  if (by_shim) planned.position = ++p.shim_calls;
+  return planned;
 }
 
 int starved_stream() {

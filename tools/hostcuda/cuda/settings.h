@@ -19,14 +19,24 @@ struct StartSettings {
   size_t device_bytes;     // HOSTCUDA_MEMORY
   bool sticky;             // HOSTCUDA_STICKY=1: a broken device rule poisons the context instead of ending the process
   std::string trace_file;  // HOSTCUDA_TRACE, empty: none
+  std::string shim_log;    // HOSTCUDA_SHIM_LOG, empty: none
 };
 
 inline constexpr int kMaxDevices = 16;
 
 const StartSettings& start_settings();
 
-// Counts a call of `name` against HOSTCUDA_FAIL; CUDA_SUCCESS: the call goes ahead.
-CUresult planned_failure(const char* name);
+// What HOSTCUDA_FAIL has in store for one call.
+struct PlannedFailure {
+  CUresult error = CUDA_SUCCESS;  // CUDA_SUCCESS: the call goes ahead
+  bool late = false;              // the error comes after the call has done its work
+  unsigned hang_ms = 0;           // wait this long first
+  uint64_t position = 0;          // of the call among libsdcguard.so's, from 1; 0: another caller's, or not watched
+};
+
+// Counts a call of `name` against HOSTCUDA_FAIL. `caller` is the return address of the exported function: it is looked
+// up only where a plan or the log is about the shim's calls.
+PlannedFailure planned_failure(const char* name, const void* caller);
 
 // Stream index of HOSTCUDA_STARVE, -1: none.
 int starved_stream();
