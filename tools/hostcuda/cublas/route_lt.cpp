@@ -34,13 +34,13 @@ cublasStatus_t gemm_by_lt(const GemmArguments& x) {
   cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, &pointer_mode, sizeof pointer_mode);
   cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_TRANSA, &transa, sizeof transa);
   cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_TRANSB, &transb, sizeof transb);
-  cublasLtMatrixLayoutInit(&a, static_cast<cudaDataType>(x.a_type), x.transa == CUBLAS_OP_N ? m : k,
-                           x.transa == CUBLAS_OP_N ? k : m, x.lda);
-  cublasLtMatrixLayoutInit(&b, static_cast<cudaDataType>(x.b_type), x.transb == CUBLAS_OP_N ? k : n,
-                           x.transb == CUBLAS_OP_N ? n : k, x.ldb);
-  cublasLtMatrixLayoutInit(&c, static_cast<cudaDataType>(x.c_type), m, n, x.ldc);
-  return cublasLtMatmul(reinterpret_cast<cublasLtHandle_t>(x.handle), &desc, x.alpha, x.a, &a, x.b, &b, x.beta, x.c, &c,
-                        x.c, &c, nullptr, nullptr, 0, x.handle->stream);
+  cublasLtMatrixLayoutInit(&a, static_cast<cudaDataType>(x.a.type), x.transa == CUBLAS_OP_N ? m : k,
+                           x.transa == CUBLAS_OP_N ? k : m, x.a.ld);
+  cublasLtMatrixLayoutInit(&b, static_cast<cudaDataType>(x.b.type), x.transb == CUBLAS_OP_N ? k : n,
+                           x.transb == CUBLAS_OP_N ? n : k, x.b.ld);
+  cublasLtMatrixLayoutInit(&c, static_cast<cudaDataType>(x.c.type), m, n, x.c.ld);
+  return cublasLtMatmul(reinterpret_cast<cublasLtHandle_t>(x.handle), &desc, x.alpha, x.a.data, &a, x.b.data, &b,
+                        x.beta, x.c.data, &c, const_cast<void*>(x.c.data), &c, nullptr, nullptr, 0, x.handle->stream);
 }
 
 }  // namespace hostcuda

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/hostcuda/access.h"
 #include "tools/hostcuda/core.h"
 
 namespace hostcuda {
@@ -86,36 +87,6 @@ bool refused(gemm::Type in, gemm::Type out) {
 
 // Device memory
 
-struct Access {
-  const char* operation;  // entry point, for messages
-  bool broken = false;    // a rule was broken and the process lives on (HOSTCUDA_STICKY): abandon the operation
-};
-
-void break_rule(Access* access, CUresult code, const std::string& message) {
-  access->broken = true;
-  hostcuda_fault_stop_as(code, (std::string(access->operation) + ": " + message).c_str());
-}
-
-// Alias of `bytes` bytes at `address`, or null after a broken rule. `what` names the operand.
-void* view(Access* access, const std::string& what, CUdeviceptr address, int64_t bytes, int64_t align, int mode) {
-  char where[96];
-  if (address % static_cast<CUdeviceptr>(align)) {
-    std::snprintf(where, sizeof where, " at 0x%llx is not aligned to %lld bytes", address,
-                  static_cast<long long>(align));
-    break_rule(access, CUDA_ERROR_MISALIGNED_ADDRESS, what + where);
-    return nullptr;
-  }
-  void* alias = bytes < 0 ? nullptr : hostcuda_view(address, static_cast<size_t>(bytes), mode);
-  if (!alias) {
-    char why[256];
-    std::snprintf(where, sizeof where, " (%lld bytes at 0x%llx) is not accessible: ", static_cast<long long>(bytes),
-                  address);
-    hostcuda_describe(address, bytes < 0 ? SIZE_MAX : static_cast<size_t>(bytes), why, sizeof why);
-    break_rule(access, CUDA_ERROR_ILLEGAL_ADDRESS, what + where + why);
-  }
-  return alias;
-}
-
 // Bytes from the first to the last entry of one rows x cols matrix; -1 where that does not fit 63 bits.
 int64_t matrix_bytes(const Matrix& matrix, int64_t rows, int64_t cols) {
   const int64_t line = matrix.row_major ? cols : rows;
@@ -133,15 +104,24 @@ int64_t matrix_bytes(const Matrix& matrix, int64_t rows, int64_t cols) {
 // memory. Empty after a broken rule.
 std::vector<void*> view_matrix(Access* access, const char* letter, const Matrix& matrix, int64_t rows, int64_t cols,
                                int64_t batch, int mode) {
+  const CUdeviceptr* addresses = nullptr;
+  if (matrix.pointers) {
+    int64_t bytes = -1;
+    if (__builtin_mul_overflow(batch, int64_t{sizeof *addresses}, &bytes)) bytes = -1;
+    addresses = static_cast<const CUdeviceptr*>(view(access, std::string("the pointer array of ") + letter,
+                                                     matrix.pointers, bytes, alignof(CUdeviceptr), HOSTCUDA_READ));
+    if (!addresses) return {};
+  }
   std::vector<void*> aliases;
   const int64_t bytes = matrix_bytes(matrix, rows, cols);
-  const int64_t distinct = matrix.stride == 0 ? 1 : batch;
+  const int64_t distinct = !addresses && matrix.stride == 0 ? 1 : batch;
   for (int64_t e = 0; e < distinct; ++e) {
     std::string what = letter;
     if (batch > 1) what += " of batch entry " + std::to_string(e);
     const auto offset = static_cast<CUdeviceptr>(e) * static_cast<CUdeviceptr>(matrix.stride) *
                         static_cast<CUdeviceptr>(bytes_of(matrix.type));
-    void* alias = view(access, what, matrix.address + offset, bytes, bytes_of(matrix.type), mode);
+    const CUdeviceptr address = addresses ? addresses[e] : matrix.address + offset;
+    void* alias = view(access, what, address, bytes, bytes_of(matrix.type), mode);
     if (!alias) return {};
     aliases.push_back(alias);
   }
@@ -170,7 +150,7 @@ struct Job {
 gemm::Operand operand(const Matrix& matrix, bool transposed, const std::vector<void*>& aliases) {
   gemm::Operand result{};
   result.data = aliases.front();
-  result.pointers = matrix.stride == 0 || aliases.size() == 1 ? nullptr : aliases.data();
+  result.pointers = (!matrix.pointers && matrix.stride == 0) || aliases.size() == 1 ? nullptr : aliases.data();
   result.ld = matrix.ld;
   result.stride = 0;
   result.type = matrix.type;

@@ -21,6 +21,8 @@ struct Matrix {
   int64_t stride;
   gemm::Type type;
   bool row_major;
+  CUdeviceptr pointers =
+      0;  // not 0: a device array of `batch` addresses, read when the work runs; address and stride unused
 };
 
 // A factor: `address` 0: `value` holds. Else one value of `type` (kFp32 or kFp16) in device memory, read when the work
