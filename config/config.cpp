@@ -16,6 +16,7 @@
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
+#define TOML_FLOAT_CHARCONV 1  // by from_chars: a string stream brings iostreams, whose start every child would pay for
 #include <toml++/toml.h>
 
 namespace sdcguard {

@@ -38,7 +38,7 @@ class Lock {
   Lock& operator=(const Lock&) = delete;
 };
 
-Library g_libraries[kMaxLibraries];
+constinit Library g_libraries[kMaxLibraries] = {};  // no constructor runs in every child process
 std::atomic<bool> g_library_live[kMaxLibraries];
 
 // handle -> library. A destroyed handle leaves its key with a null library; the slot may then take another handle.

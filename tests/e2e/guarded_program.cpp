@@ -48,6 +48,13 @@ class Folder {
   fs::path path_;
 };
 
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream in(text);
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream all;
@@ -163,8 +170,7 @@ std::vector<TracedCall> read_trace(const std::string& path) {
 Program gemm(const std::string& arguments, std::map<std::string, std::string> settings) {
   Program program;
   program.path = kBuild + "/bin/gemm";
-  std::istringstream words(arguments);
-  for (std::string word; words >> word;) program.arguments.push_back(word);
+  program.arguments = words_of(arguments);
   program.arguments.insert(program.arguments.end(), {"--dump", "DUMP"});
   program.settings = std::move(settings);
   return program;
@@ -176,6 +182,27 @@ Program scene(const std::string& name, int count, std::map<std::string, std::str
   program.arguments = {name, "DUMP", std::to_string(count)};
   program.settings = std::move(settings);
   return program;
+}
+
+Program mixed(const std::string& arguments, std::map<std::string, std::string> settings) {
+  Program program;
+  program.path = kBuild + "/clients/mixed";
+  program.arguments = words_of(arguments);
+  program.arguments.insert(program.arguments.begin(), "DUMP");
+  program.settings = std::move(settings);
+  return program;
+}
+
+std::vector<std::string> blocks_of(const std::string& result) {
+  std::vector<std::string> blocks;
+  for (size_t at = 0; at + sizeof(uint64_t) <= result.size();) {
+    uint64_t bytes;
+    memcpy(&bytes, result.data() + at, sizeof(bytes));
+    at += sizeof(bytes);
+    blocks.push_back(result.substr(at, bytes));
+    at += bytes;
+  }
+  return blocks;
 }
 
 Program unguarded(Program program) {

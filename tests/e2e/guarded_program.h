@@ -28,6 +28,11 @@ struct Program {
 Program gemm(const std::string& arguments, std::map<std::string, std::string> settings = {});
 // tests/e2e/clients/scenarios.cpp
 Program scene(const std::string& name, int count, std::map<std::string, std::string> settings = {});
+// tests/e2e/clients/mixed.cpp: kMixedProducts products a round, with these arguments, separated by spaces.
+Program mixed(const std::string& arguments, std::map<std::string, std::string> settings = {});
+inline constexpr size_t kMixedProducts = 10;
+// D of each of them, as mixed wrote it.
+std::vector<std::string> blocks_of(const std::string& result);
 Program unguarded(Program program);
 Program with(Program program, const std::string& setting, const std::string& value);
 
