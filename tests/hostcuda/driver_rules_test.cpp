@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Rules and observation of the driver API: launch limits, images, counting, tracing, entry points.
+// Rules and observation of the driver API: launch limits, images, counting, tracing.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -174,22 +174,6 @@ TEST_F(DriverRules, TraceFileTellsDriverFromRuntime) {
       },
       testing::ExitedWithCode(0), "");
   unsetenv("HOSTCUDA_TRACE");
-}
-
-TEST_F(DriverRules, EntryPointsComeInTheAskedVersion) {
-  void* entry = nullptr;
-  CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
-  ASSERT_EQ(cuGetProcAddress("cuMemAlloc", &entry, 13000, CU_GET_PROC_ADDRESS_DEFAULT, &status), CUDA_SUCCESS);
-  EXPECT_EQ(entry, dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
-  ASSERT_EQ(cuGetProcAddress("cuLaunchKernel", &entry, 13000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status),
-            CUDA_SUCCESS);
-  EXPECT_EQ(entry, dlsym(RTLD_DEFAULT, "cuLaunchKernel_ptsz"));
-  ASSERT_EQ(cuGetProcAddress("cuCtxCreate", &entry, 12000, CU_GET_PROC_ADDRESS_DEFAULT, &status), CUDA_SUCCESS);
-  EXPECT_EQ(entry, dlsym(RTLD_DEFAULT, "cuCtxCreate_v2"));
-  EXPECT_EQ(cuGetProcAddress("cuNoSuchThing", &entry, 13000, CU_GET_PROC_ADDRESS_DEFAULT, &status),
-            CUDA_ERROR_NOT_FOUND);
-  EXPECT_EQ(entry, nullptr);
-  EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 }
 
 TEST_F(DriverRules, ErrorsHaveNames) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The exported cu... names: each counts, may be made to fail, calls its body in hostcuda::driver, and is traced. Also
-// cuGetProcAddress, hostcuda_driver, and the private functions that read counts and traces.
+// hostcuda_driver, and the private functions that read counts and traces.
 #include "tools/hostcuda/cuda/driver_api.h"
 //
 #include <atomic>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -16,6 +17,7 @@
 #include "tools/hostcuda/cuda/engine.h"
 #include "tools/hostcuda/cuda/running.h"
 #include "tools/hostcuda/cuda/settings.h"
+#include "tools/hostcuda/cuda/stubs.h"
 
 namespace hostcuda {
 namespace {
@@ -75,11 +77,11 @@ void write_trace(const char* origin, CallIndex index, CUstream stream, CUresult 
 
 // HOSTCUDA_SHIM_LOG's file, opened by the first call that belongs in it and never closed. A line is one write,
 // appended: lines of several threads and processes do not mix.
-void write_shim_log(uint64_t position, CallIndex index, CUresult result) {
+void write_shim_log(uint64_t position, const char* name, CUresult result) {
+  if (position == 0 || start_settings().shim_log.empty()) return;
   static std::FILE* const file = std::fopen(start_settings().shim_log.c_str(), "a");
   if (file == nullptr) return;
-  std::fprintf(file, "%" PRIu64 "\t%" PRIu64 "\t%s\t%d\n", position, thread_number(), kCallNames[index],
-               static_cast<int>(result));
+  std::fprintf(file, "%" PRIu64 "\t%" PRIu64 "\t%s\t%d\n", position, thread_number(), name, static_cast<int>(result));
   std::fflush(file);
 }
 
@@ -110,7 +112,7 @@ CUresult call(CallIndex index, CUstream stream, const void* caller, Body&& body)
   } else if (planned.late) {
     body();
   }
-  if (planned.position != 0 && !start_settings().shim_log.empty()) write_shim_log(planned.position, index, result);
+  write_shim_log(planned.position, kCallNames[index], result);
   ThreadTrace& trace = thread_trace();
   if (trace.on) {
     ++trace.total;
@@ -191,54 +193,19 @@ const Entry* find_entry(const std::string& name) {
   return nullptr;
 }
 
-// From which CUDA version on cuGetProcAddress gives a name's later form (cuda.h's version notes). Names that are not
-// here give their highest form at every version.
-struct Since {
-  const char* name;
-  int version;
-};
-constexpr Since kSince[] = {
-    {"cuCtxCreate_v4", 12050},        {"cuCtxGetDevice_v2", 13000},         {"cuCtxSynchronize_v2", 13000},
-    {"cuDeviceGetUuid_v2", 11040},    {"cuEventElapsedTime_v2", 12080},     {"cuMemAdvise_v2", 12020},
-    {"cuMemPrefetchAsync_v2", 12020}, {"cuStreamGetCaptureInfo_v2", 11030}, {"cuStreamGetCaptureInfo_v3", 12030},
-};
-
-bool offered(const std::string& name, int version) {
-  for (const Since& since : kSince) {
-    if (name == since.name) return version >= since.version;
-  }
-  return true;
-}
-
 }  // namespace
 
-namespace driver {
-
-CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cuda_version, cuuint64_t flags,
-                             CUdriverProcAddressQueryResult* symbol_status) {
-  if (symbol == nullptr || pfn == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-  std::string base = symbol;
-  if (base == "cuGraphInstantiate" && cuda_version >= 12000) base = "cuGraphInstantiateWithFlags";
-  for (const char* version : {"_v4", "_v3", "_v2", ""}) {
-    const std::string name = base + version;
-    if (!offered(name, cuda_version)) continue;
-    const Entry* entry = nullptr;
-    for (const char* twin : {"_ptsz", "_ptds"}) {
-      if (per_thread && entry == nullptr) entry = find_entry(name + twin);
-    }
-    if (entry == nullptr) entry = find_entry(name);
-    if (entry == nullptr) continue;
-    *pfn = entry->exported;
-    if (symbol_status != nullptr) *symbol_status = CU_GET_PROC_ADDRESS_SUCCESS;
-    return CUDA_SUCCESS;
+int refuse_stub(const char* name, int* said, const void* caller) {
+  const char* verbose = std::getenv("HOSTCUDA_VERBOSE");
+  if (verbose && verbose[0] && verbose[0] != '0' && !__atomic_exchange_n(said, 1, __ATOMIC_RELAXED)) {
+    std::fprintf(stderr, "hostcuda: %s is not part of the host device (CUDA_ERROR_NOT_SUPPORTED)\n", name);
   }
-  *pfn = nullptr;
-  if (symbol_status != nullptr) *symbol_status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  return CUDA_ERROR_NOT_FOUND;
+  const PlannedFailure planned = planned_failure(name, caller);
+  const CUresult result = planned.error != CUDA_SUCCESS ? planned.error : CUDA_ERROR_NOT_SUPPORTED;
+  write_shim_log(planned.position, name, result);
+  return result;
 }
 
-}  // namespace driver
 }  // namespace hostcuda
 
 extern "C" {

@@ -178,8 +178,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** func_ptr
   CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SUCCESS;
   const CUresult result = driver().cuGetProcAddress_v2(symbol, func_ptr, static_cast<int>(cuda_version), flags, &found);
   if (status != nullptr) *status = static_cast<cudaDriverEntryPointQueryResult>(static_cast<int>(found));
-  // The real one succeeds with a null pointer and tells through `status`.
-  return result == CUDA_ERROR_NOT_FOUND && status != nullptr ? cudaSuccess : remember(result);
+  return remember(result);
 }
 
 cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** func_ptr, unsigned long long flags,

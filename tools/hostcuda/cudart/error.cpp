@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The driver table and the runtime's error state: cudaGetLastError, cudaPeekAtLastError, names and texts.
+#include <cstdio>
+#include <cstdlib>
+
 #include "tools/hostcuda/cudart/runtime.h"
+#include "tools/hostcuda/cudart/stubs.h"
 
 namespace hostcuda {
 namespace {
@@ -51,6 +55,14 @@ const Driver& driver() {
 cudaError_t remember(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
   return error;
+}
+
+int refuse_runtime_stub(const char* name, int* said) {
+  const char* verbose = std::getenv("HOSTCUDA_VERBOSE");
+  if (verbose && verbose[0] && verbose[0] != '0' && !__atomic_exchange_n(said, 1, __ATOMIC_RELAXED)) {
+    std::fprintf(stderr, "hostcuda: %s is not part of the host device (cudaErrorNotSupported)\n", name);
+  }
+  return remember(cudaErrorNotSupported);
 }
 
 }  // namespace hostcuda
