@@ -18,8 +18,8 @@ struct FinishScalars {
 
 SDCGUARD_DEVICE FinishScalars finish_scalars(const FinishView& finish) {
   FinishScalars s;
-  s.alpha = finish.alpha_address != 0 ? load<float>(finish.alpha_address, 0) : finish.alpha;
-  s.beta = finish.beta_address != 0 ? load<float>(finish.beta_address, 0) : finish.beta;
+  s.alpha = finish.alpha_address != 0 ? load<float>(finish.alpha_address, 0) : static_cast<float>(finish.alpha);
+  s.beta = finish.beta_address != 0 ? load<float>(finish.beta_address, 0) : static_cast<float>(finish.beta);
   s.plain = s.alpha == 1.0f && s.beta == 0.0f && finish.bias_address == 0;
   return s;
 }

@@ -28,6 +28,9 @@ struct MatrixView {
   int64_t col_stride;
   int64_t batch_stride;
   DataType type;
+  // Device address of `batch` device addresses (uint64_t), read on the device when a kernel runs. Special values: 0 =
+  // strided. Else entry b starts at pointers[b], and batch_stride is not used; address is then only tested for 0.
+  uint64_t pointers = 0;
 };
 
 inline constexpr uint32_t kDraws = 2;              // independent sign draws in one probe
@@ -42,21 +45,41 @@ inline constexpr uint32_t kFoldTile = 32;           // rows of B that a fold blo
 inline constexpr uint32_t kPrefixStep = 16;         // steps of the running energies along k
 inline constexpr uint32_t kPeakBins = 128;  // of the histogram of |z|, four an octave from 2^-4 (MATH.md "sigma")
 
-// What the caller asked for: D = activation(alpha P + beta C + bias), cast to D's type.
+// What an AUX epilogue leaves behind for the backward pass.
+enum class AuxKind : uint8_t {
+  kNone = 0,
+  kReluMask = 1,   // one bit an entry: 1 where the value before ReLU is above 0. Strides of `aux` are in bits.
+  kGeluInput = 2,  // the value before GELU, in aux.type
+};
+
+// What the caller asked for: D = scale_d activation(alpha scale_a scale_b P + beta scale_c C + bias), cast to D's type.
 // Upgraded product: the kernels deliver D from P. Product checked as delivered (ProbeParams::delivered): P is the
 // caller's D, `d.address` is 0, and the kernels compare P with the same expression. alpha 0: P is not referenced;
 // beta 0: C is not read.
 struct FinishView {
   MatrixView d;            // n1 x n3 view of the caller's D; address 0: nothing to deliver.
   MatrixView c;            // n1 x n3 view of the caller's C; read only where beta is not 0.
-  uint64_t alpha_address;  // 0: `alpha` holds. Else one float in device memory.
+  uint64_t alpha_address;  // 0: `alpha` holds. Else scalar_type in device memory.
   uint64_t beta_address;
-  float alpha;
-  float beta;
-  uint64_t bias_address;  // n3 values (one a column of P), 0: none.
+  double alpha;  // exact for every scalar type
+  double beta;
+  DataType scalar_type = DataType::kF32;  // what the addresses point to: kF32, kF64, kF16 or kI32
+  // 0: one scalar. 1: a vector of n3 scalars, one a column of P, that is a row of the caller's column-major D.
+  int64_t alpha_column_stride;
+  int64_t beta_column_stride;
+  int64_t alpha_batch_stride;  // elements between the alphas (and betas) of two batch entries
+  uint64_t bias_address;       // n3 values (one a column of P), 0: none.
   int64_t bias_batch_stride;
   DataType bias_type;
   uint32_t epilogue;  // kEpilogueRelu, kEpilogueGelu (bias by bias_address).
+  // FP32 factors in device memory, 0: 1.0. a and b in the letters of this file: scale_a belongs to our A (the caller's
+  // B), scale_b to our B (the caller's A).
+  uint64_t scale_a, scale_b, scale_c, scale_d;
+  uint8_t scale_a_vector;  // 1: n1 factors, one a row of P
+  uint8_t scale_b_vector;  // 1: n3 factors, one a column of P
+  AuxKind aux_kind;
+  MatrixView aux;   // n1 x n3; kReluMask: its row_stride is the ld in bits, `type` is not used
+  uint64_t amax_d;  // one FP32 in device memory: largest |value| before scale_d and the cast, written last. 0: none.
 };
 
 // Running noise of a site: in device memory, zeroed at warm-up. Writer: the last block of a clean call. Two calls on
@@ -131,7 +154,10 @@ struct ProbeParams {
   int64_t n1, n2, n3, batch;
   MatrixView a;  // n1 x n2
   MatrixView b;  // n2 x n3
-  MatrixView p;  // n1 x n3: FP32 scratch (upgraded) or the caller's D as delivered
+  MatrixView p;  // n1 x n3: scratch in the accumulator's type (upgraded) or the caller's D as delivered
+  // The caller's C that the product will write over (an in-place product checked as delivered): the keep kernel copies
+  // it before the product to where finish.c then points. address 0: nothing to keep.
+  MatrixView written_c;
   FinishView finish;
   Plan plan;  // kLine, kBlockSums or kRecompute
   Mode mode;

@@ -86,6 +86,40 @@ double sigma_envelope_of(int64_t n2, OperandRounding rounding) {
   return accumulation + (rounding == OperandRounding::kTf32 ? kEpsTf32Inputs / 0x1p-24 : 0.0);
 }
 
+uint32_t family_of(const ProbeRequest& request) {
+  const auto type = [](DataType t) { return static_cast<uint32_t>(t); };
+  const auto fp8 = [](DataType t) { return t == DataType::kE4M3 || t == DataType::kE5M2; };
+  uint32_t kind = 0;  // of what is told apart nowhere below
+  if (fp8(request.a.type) && fp8(request.b.type)) {
+    kind = 1 + (type(request.a.type) - type(DataType::kE4M3)) * 2 + (type(request.b.type) - type(DataType::kE4M3)) +
+           (request.accumulator == Accumulator::kF32Fast ? 4 : 0);
+  } else if (request.a.type == request.b.type) {
+    switch (request.a.type) {
+      case DataType::kF32:
+        kind = 9 + static_cast<uint32_t>(request.rounding);
+        break;
+      case DataType::kBF16:
+        kind = 13;
+        break;
+      case DataType::kF16:
+        kind = request.accumulator == Accumulator::kF16 ? 15 : 14;
+        break;
+      case DataType::kF64:
+        kind = 16;
+        break;
+      case DataType::kI8:
+        kind = request.accumulator == Accumulator::kI32 ? 18 : 17;
+        break;
+      default:
+        break;
+    }
+  }
+  static_assert(kFamilyKinds > 18);
+  const uint32_t log2 =
+      static_cast<uint32_t>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(request.n2, 1)))) - 1;
+  return kind * 32 + std::min(log2, 31u);
+}
+
 ProbePlan make_plan(const ProbeRequest& request) {
   ProbePlan plan{};
   ProbeParams& p = plan.params;
@@ -107,6 +141,18 @@ ProbePlan make_plan(const ProbeRequest& request) {
   }
   if (request.delivered && (request.finish.epilogue & (kEpilogueRelu | kEpilogueGelu)) != 0) {
     return refuse(Reason::kUnsupportedEpilogue);  // the product cannot be read back through an activation
+  }
+  if (request.accumulator == Accumulator::kF16) return refuse(Reason::kCompute16f);
+  if (request.accumulator != Accumulator::kF32 || request.rounding > OperandRounding::kTf32) {
+    return refuse(Reason::kUnsupportedType);
+  }
+  const FinishView& finish = request.finish;
+  if (finish.aux_kind != AuxKind::kNone) return refuse(Reason::kUnsupportedEpilogue);
+  if (finish.scalar_type != DataType::kF32 || finish.alpha_column_stride != 0 || finish.beta_column_stride != 0 ||
+      finish.alpha_batch_stride != 0 ||
+      (finish.scale_a | finish.scale_b | finish.scale_c | finish.scale_d | finish.amax_d) != 0 ||
+      (request.a.pointers | request.b.pointers | request.p.pointers | finish.c.pointers | finish.d.pointers) != 0) {
+    return refuse(Reason::kUnsupportedAttribute);
   }
   // The product has written over the C that it was made from.
   if (request.delivered && !request.c_apart) return refuse(Reason::kInplace);
@@ -214,10 +260,11 @@ ProbePlan make_plan(const ProbeRequest& request) {
   layout.sigmas = take(at, static_cast<uint64_t>(p.batch) * 4);
   layout.listed = take(at, lines * 4);
   layout.recomputed = take(at, (p.line_slots + static_cast<uint64_t>(p.repair_grid) * kSpareLines) * slot_bytes);
+  layout.kept_c = at;
   layout.bytes = at;
 
   const auto launch = [&plan](Kernel kernel, uint32_t grid) {
-    plan.launch[static_cast<uint32_t>(kernel)] = LaunchShape{grid, 256, 0};
+    plan.launch[static_cast<uint32_t>(kernel)] = LaunchShape{grid, 256, 0, static_cast<uint32_t>(kernel)};
   };
   launch(Kernel::kFold, blocks(tiles * p.fold_batch, 4 * sms));
   launch(Kernel::kOperand, blocks(parts(p.n1, 32) * p.batch, 4 * sms));
@@ -225,6 +272,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   launch(Kernel::kRecompute, blocks(slices * std::min<int64_t>(parts(p.line_slots, 4), 16), 4 * sms));
   launch(Kernel::kRepair, p.repair_grid);
   if (p.finish_launched != 0) launch(Kernel::kFinish, blocks(parts(p.lines, 8), 8 * sms));
+  plan.family = family_of(request);
   plan.reason = Reason::kNone;
   return plan;
 }

@@ -7,8 +7,9 @@
 //   plan.params.seed = ..., site_history, family_history, lane, identity
 //   bind_scratch(plan.params, plan.layout, base); // base: 256-byte aligned device address of plan.layout.bytes bytes
 //   if (upgraded) plan.params.p.address = product scratch of the shim (plan.product_bytes)
-//   launch kFold, kOperand (side stream); the product; then kProduct, kRecompute, kRepair and kFinish, each where
-//   plan.launch[k].grid is not 0, all with the one argument plan.params.
+//   launch kFold, kOperand (side stream) and kKeep (application's stream); the product; then kProduct, kRecompute,
+//   kRepair and kFinish, each where plan.launch[k].grid is not 0: the function kFunctionNames[plan.launch[k].function]
+//   with the one argument plan.params.
 //
 // Contracts on the scratch:
 // - The first kZeroedScratchBytes bytes of it are zero when it is used first (once an allocation, not a call); the
@@ -24,12 +25,17 @@
 
 namespace sdcguard {
 
-enum class Kernel : uint32_t { kFold, kOperand, kProduct, kRecompute, kRepair, kFinish };
-inline constexpr uint32_t kKernelCount = 6;
-// Order of Kernel: names in the fatbin.
-inline constexpr const char* kKernelNames[kKernelCount] = {
-    "sdcguard_fold",  "sdcguard_operand", "sdcguard_product", "sdcguard_escalate_recompute", "sdcguard_escalate_repair",
-    "sdcguard_finish"};
+enum class Kernel : uint32_t { kFold, kOperand, kProduct, kRecompute, kRepair, kFinish, kKeep };
+inline constexpr uint32_t kKernelCount = 7;
+// Names in the fatbin: first one a Kernel, in its order.
+inline constexpr uint32_t kFunctionCount = 7;
+inline constexpr const char* kFunctionNames[kFunctionCount] = {"sdcguard_fold",
+                                                               "sdcguard_operand",
+                                                               "sdcguard_product",
+                                                               "sdcguard_escalate_recompute",
+                                                               "sdcguard_escalate_repair",
+                                                               "sdcguard_finish",
+                                                               "sdcguard_keep"};
 
 inline constexpr uint64_t kZeroedScratchBytes = 256;
 
@@ -37,10 +43,20 @@ struct LaunchShape {
   uint32_t grid;  // 0: not launched
   uint32_t block;
   uint32_t shared_bytes;  // dynamic; 0 for all
+  uint32_t function;      // index in kFunctionNames
 };
 
 // How the library rounds FP32 operands before it multiplies them. Mirrors InputRounding of shim/gemm_call.h.
-enum class OperandRounding : uint8_t { kNone = 0, kTf32 = 1 };
+enum class OperandRounding : uint8_t { kNone = 0, kTf32 = 1, kBf16 = 2, kF16 = 3 };
+
+// What the library adds products up in.
+enum class Accumulator : uint8_t {
+  kF32 = 0,      // 16-bit, FP32, FP8 (partial sums promoted to FP32) and INT8 operands; P is kF32
+  kF32Fast = 1,  // FP8 operands with fast accumulation: the tensor core's own sum all along k; P is kF32
+  kF64 = 2,      // FP64 operands; P is kF64
+  kI32 = 3,      // INT8 operands, exact modulo 2^32; P is kI32
+  kF16 = 4,      // CUBLAS_COMPUTE_16F: FP16 operands; only as delivered, P is the caller's FP16 D
+};
 
 // Tensor-core step of the device: products a step and guard bits (../data/tensor-core). Unknown: 4 and 0, the worst.
 struct TensorCore {
@@ -52,14 +68,15 @@ TensorCore tensor_core_of(uint32_t compute_major, DataType type);
 
 struct ProbeRequest {
   int64_t n1, n2, n3, batch;  // all at least 1
-  MatrixView a, b;            // kF32, kBF16 or kF16; one of the strides is 1
-  // Upgraded: p.address 0 and p.type kF32; make_plan chooses its strides. Delivered: the caller's D as it is.
+  MatrixView a, b;            // one of the strides is 1
+  // Upgraded: p.address 0; make_plan chooses type and strides. Delivered: the caller's D as it is.
   MatrixView p;
   FinishView finish;  // d.address 0 when nothing is to be delivered. Delivered: c, alpha, beta, bias as given.
   bool delivered;
-  bool c_apart;  // C is not read (beta known to be 0) or shares no byte with D
+  bool c_apart;  // C is not read (beta known to be 0) or shares no byte with D. Delivered and false: C is D, kept first
   Mode mode;     // kObserve, kDetect or kRepair
   OperandRounding rounding;
+  Accumulator accumulator;
   TensorCore tensor_core;  // of 16-bit and TF32 products; FP32 without rounding uses FMA units
   uint32_t sm_count;       // at least 1
 };
@@ -68,7 +85,7 @@ struct ProbeRequest {
 struct ScratchLayout {
   uint64_t verdict, fold_ticket, tile_marks, tile_energy, fold_sums, fold_mean, fold_deviation, fold_rms, signs,
       column_marks, marked_columns, line_dots, line_noise, line_sums, line_peak, peak_counts, peak_sums, sigmas, listed,
-      recomputed;
+      recomputed, kept_c;
   uint64_t bytes;  // in all, the product not included
 };
 
@@ -76,10 +93,18 @@ struct ProbePlan {
   ProbeParams params;  // zero where the shim fills in
   ScratchLayout layout;
   LaunchShape launch[kKernelCount];
-  uint64_t product_bytes;  // of the FP32 product when upgraded, a multiple of 256; else 0
+  uint64_t product_bytes;  // of the product in scratch when upgraded, a multiple of 256; else 0
+  bool needs_keep;         // kKeep is launched on the application's stream before the product
+  uint32_t family;         // index of the call's family: products whose noise may be compared. Below kFamilyCount.
   Reason reason;           // kNone: usable
   bool usable() const { return reason == Reason::kNone; }
 };
+
+// Families: types of A and B, accumulator, rounding of the operands, floor(log2 n2). Histories of noise are kept by
+// them.
+inline constexpr uint32_t kFamilyKinds = 24;
+inline constexpr uint32_t kFamilyCount = kFamilyKinds * 32;
+uint32_t family_of(const ProbeRequest& request);
 
 ProbePlan make_plan(const ProbeRequest& request);
 

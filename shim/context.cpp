@@ -49,10 +49,10 @@ bool load_kernels(const DriverApi& api, ContextState& state) {
       api.library_load_data != nullptr && api.library_get_kernel != nullptr && api.kernel_get_function != nullptr &&
       api.library_load_data(&library, sdcguard_fatbin, nullptr, nullptr, 0, nullptr, nullptr, 0) == CUDA_SUCCESS;
   if (!by_library && api.module_load_data(&module, sdcguard_fatbin) != CUDA_SUCCESS) return false;
-  for (uint32_t i = 0; i < kKernelCount; ++i) {
+  for (uint32_t i = 0; i < kFunctionCount; ++i) {
     CUkernel kernel = nullptr;
-    const CUresult result = by_library ? api.library_get_kernel(&kernel, library, kKernelNames[i])
-                                       : api.module_get_function(&state.functions[i], module, kKernelNames[i]);
+    const CUresult result = by_library ? api.library_get_kernel(&kernel, library, kFunctionNames[i])
+                                       : api.module_get_function(&state.functions[i], module, kFunctionNames[i]);
     if (result != CUDA_SUCCESS) return false;
     if (by_library && api.kernel_get_function(&state.functions[i], kernel) != CUDA_SUCCESS) return false;
   }
@@ -93,7 +93,7 @@ bool describe_device(const DriverApi& api, ContextState& state, DeviceInfo& info
 // One block: [one, zero, call tickets, fault tickets, padding to 256][site histories][family histories], zeroed.
 bool allocate_constants(const DriverApi& api, ContextState& state) {
   constexpr uint64_t kHead = 256;
-  constexpr uint64_t kBytes = kHead + uint64_t{kMaxSites + kMaxFamilies} * sizeof(SiteHistory);
+  constexpr uint64_t kBytes = kHead + uint64_t{kMaxSites + kFamilyCount} * sizeof(SiteHistory);
   constexpr unsigned int kOneBits = 0x3f800000;
   CUdeviceptr block = 0;
   CUstream stream = nullptr;
@@ -157,11 +157,6 @@ void fill_state(const DriverApi& api, const Process& process, ContextState& stat
   state.device_slot = process.ring.device_slot(info);
   if (process.ring.is_open()) register_lanes(api, process.ring, state);
   process.ring.count_warm();
-}
-
-uint32_t family_index(DataType type, int64_t n2) {
-  const uint32_t log2_n2 = n2 > 0 ? 63u - static_cast<uint32_t>(__builtin_clzll(static_cast<uint64_t>(n2))) : 0;
-  return (static_cast<uint32_t>(type) & 3) * 64 + log2_n2;
 }
 
 }  // namespace
@@ -267,8 +262,8 @@ CUdeviceptr history_of_site(ContextState& context, uint64_t site) noexcept {
   return 0;
 }
 
-CUdeviceptr history_of_family(const ContextState& context, DataType type, int64_t n2) noexcept {
-  return context.family_histories + uint64_t{family_index(type, n2)} * sizeof(SiteHistory);
+CUdeviceptr history_of_family(const ContextState& context, uint32_t family) noexcept {
+  return context.family_histories + uint64_t{family} * sizeof(SiteHistory);
 }
 
 void context_forget_after_fork() noexcept {

@@ -18,8 +18,7 @@ namespace sdcguard {
 
 inline constexpr uint32_t kMaxContexts = 64;
 inline constexpr uint32_t kMaxStreams = 256;
-inline constexpr uint32_t kMaxSites = 4096;       // a power of two
-inline constexpr uint32_t kMaxFamilies = 4 * 64;  // type x floor(log2 n2)
+inline constexpr uint32_t kMaxSites = 4096;  // a power of two
 
 // What one application stream needs of ours. Owner of the members: the thread that holds `lock`.
 struct StreamState {
@@ -46,12 +45,12 @@ struct ContextState {
   uint64_t workspace_cap = 0;  // bytes of scratch over all streams
   std::atomic<uint64_t> workspace_used{0};
   bool in_order = false;  // CUDA_DEVICE_MAX_CONNECTIONS=1 promises launch order: no side stream
-  CUfunction functions[kKernelCount] = {};
+  CUfunction functions[kFunctionCount] = {};
   // One never-freed block of device memory: the constants, the lane counters and the histories.
   CUdeviceptr one = 0;               // float 1
   CUdeviceptr zero = 0;              // float 0
   CUdeviceptr site_histories = 0;    // SiteHistory[kMaxSites]
-  CUdeviceptr family_histories = 0;  // SiteHistory[kMaxFamilies]
+  CUdeviceptr family_histories = 0;  // SiteHistory[kFamilyCount]
   LaneView lane = {};
   std::atomic<uint64_t> sites[kMaxSites] = {};  // open addressing by site; 0: free
   StreamState streams[kMaxStreams];
@@ -76,7 +75,7 @@ bool prepare_stream(ContextState& context, StreamState& stream, CUstream app_str
 // History of a site; 0 when the table is full.
 CUdeviceptr history_of_site(ContextState& context, uint64_t site) noexcept;
 // History that a new site starts from: of its type and floor(log2 n2) on this device.
-CUdeviceptr history_of_family(const ContextState& context, DataType type, int64_t n2) noexcept;
+CUdeviceptr history_of_family(const ContextState& context, uint32_t family) noexcept;
 
 // Child of fork: all device state is the parent's; forget it without a CUDA call.
 void context_forget_after_fork() noexcept;

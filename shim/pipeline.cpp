@@ -225,7 +225,7 @@ Issued issue_checked(const GemmCall& call, const Ticket& ticket, const Place& pl
   if (!delivered) plan.params.p.address = stream.scratch + plan.layout.bytes;
   plan.params.seed = ticket.seed;
   plan.params.site_history = history_of_site(context, ticket.site);
-  plan.params.family_history = history_of_family(context, call.type_a, inner_of_p(call));
+  plan.params.family_history = history_of_family(context, plan.family);
   plan.params.lane = context.lane;
   plan.params.identity = identity_of(call, ticket, context, delivered);
 

@@ -5,15 +5,15 @@
 namespace sdcguard {
 
 bool Probe::launch(Kernel kernel, CUstream on) noexcept {
-  const auto index = static_cast<uint32_t>(kernel);
-  const LaunchShape& shape = plan_.launch[index];
+  const LaunchShape& shape = plan_.launch[static_cast<uint32_t>(kernel)];
   if (shape.grid == 0) return true;
   void* arguments[] = {&plan_.params};
-  return api_.launch_kernel(context_.functions[index], shape.grid, 1, 1, shape.block, 1, 1, shape.shared_bytes, on,
-                            arguments, nullptr) == CUDA_SUCCESS;
+  return api_.launch_kernel(context_.functions[shape.function], shape.grid, 1, 1, shape.block, 1, 1, shape.shared_bytes,
+                            on, arguments, nullptr) == CUDA_SUCCESS;
 }
 
 bool Probe::before_product() noexcept {
+  if (!launch(Kernel::kKeep, app_stream_)) return false;
   if (stream_.side_stream == nullptr)
     return launch(Kernel::kFold, app_stream_) && launch(Kernel::kOperand, app_stream_);
   if (api_.event_record(stream_.forked, app_stream_) != CUDA_SUCCESS ||

@@ -236,9 +236,9 @@ class Bench {
     const LaunchShape& shape = plan.launch[static_cast<uint32_t>(kernel)];
     if (shape.grid == 0) return;
     void* arguments[] = {&plan.params};
-    must(cuLaunchKernel(stage::function_of(kernel), shape.grid, 1, 1, shape.block, 1, 1, shape.shared_bytes, nullptr,
+    must(cuLaunchKernel(stage::function_of(shape), shape.grid, 1, 1, shape.block, 1, 1, shape.shared_bytes, nullptr,
                         arguments, nullptr),
-         kKernelNames[static_cast<uint32_t>(kernel)]);
+         kFunctionNames[shape.function]);
   }
 
   // Spread over lines and columns; 2^40 is beyond any bound of these products.
@@ -288,7 +288,7 @@ ordered_json row_of(const Shape& shape, cublasHandle_t handle, int rounds, doubl
   const double probe_us = probe.kernel_us[0] + probe.kernel_us[1] + probe.kernel_us[2];
   ordered_json kernels;
   for (uint32_t k = 0; k < kKernelCount; ++k) {
-    kernels[kKernelNames[k]] = {
+    kernels[kFunctionNames[k]] = {
         {"probe_us", probe.kernel_us[k]}, {"delivering_us", delivering.kernel_us[k]}, {"dirty_us", dirty.kernel_us[k]}};
   }
   return {{"shape", shape.name},
@@ -311,7 +311,7 @@ ordered_json row_of(const Shape& shape, cublasHandle_t handle, int rounds, doubl
 }
 
 int bench(bool small, int rounds) {
-  stage::function_of(Kernel::kFold);  // the device is up and the kernels are loaded
+  stage::function_of(LaunchShape{});  // the device is up and the kernels are loaded
   cublasHandle_t handle = nullptr;
   must(cublasCreate(&handle), "cublasCreate");
   CUdevice device = 0;

@@ -36,7 +36,7 @@ std::vector<char> image() {
 }
 
 struct Device {
-  CUfunction functions[kKernelCount];
+  CUfunction functions[kFunctionCount];
   Device() {
     must(cuInit(0), "cuInit");
     CUdevice device;
@@ -47,8 +47,8 @@ struct Device {
     static const std::vector<char> bytes = image();
     CUmodule module;
     must(cuModuleLoadData(&module, bytes.data()), "cuModuleLoadData");
-    for (uint32_t i = 0; i < kKernelCount; ++i) {
-      must(cuModuleGetFunction(&functions[i], module, kKernelNames[i]), kKernelNames[i]);
+    for (uint32_t i = 0; i < kFunctionCount; ++i) {
+      must(cuModuleGetFunction(&functions[i], module, kFunctionNames[i]), kFunctionNames[i]);
     }
   }
 };
@@ -147,8 +147,8 @@ reference::Matrix DeviceMatrix::read() const {
   return values;
 }
 
-CUfunction function_of(Kernel kernel) {
-  return device().functions[static_cast<uint32_t>(kernel)];
+CUfunction function_of(const LaunchShape& shape) {
+  return device().functions[shape.function];
 }
 
 uint64_t make_history() {
@@ -266,17 +266,18 @@ Result run(Call& call, const std::function<bool(Kernel, const LaunchShape&, cons
   }
   if (call.change) call.change(params);
 
-  for (uint32_t i = 0; i < kKernelCount; ++i) {
-    const LaunchShape& shape = result.plan.launch[i];
-    const Kernel kernel = static_cast<Kernel>(i);
-    if (shape.grid == 0) continue;
-    if (std::find(call.skipped.begin(), call.skipped.end(), kernel) != call.skipped.end()) continue;
-    if (replace && replace(kernel, shape, params)) continue;
+  const auto launch = [&](Kernel kernel) {
+    const LaunchShape& shape = result.plan.launch[static_cast<uint32_t>(kernel)];
+    if (shape.grid == 0) return;
+    if (std::find(call.skipped.begin(), call.skipped.end(), kernel) != call.skipped.end()) return;
+    if (replace && replace(kernel, shape, params)) return;
     void* arguments[] = {&params};
-    must(cuLaunchKernel(function_of(kernel), shape.grid, 1, 1, shape.block, 1, 1, shape.shared_bytes, nullptr,
-                        arguments, nullptr),
-         kKernelNames[i]);
-  }
+    must(cuLaunchKernel(function_of(shape), shape.grid, 1, 1, shape.block, 1, 1, shape.shared_bytes, nullptr, arguments,
+                        nullptr),
+         kFunctionNames[shape.function]);
+  };
+  launch(Kernel::kKeep);
+  for (uint32_t i = 0; i < static_cast<uint32_t>(Kernel::kKeep); ++i) launch(static_cast<Kernel>(i));
   must(cuCtxSynchronize(), "cuCtxSynchronize");
 
   result.params = params;

@@ -106,7 +106,7 @@ struct Result {
 };
 
 // Starts the device on first use and loads the kernels; ends the test process with a message where that fails.
-CUfunction function_of(Kernel kernel);
+CUfunction function_of(const LaunchShape& shape);
 uint64_t make_history();  // a zeroed SiteHistory that lives as long as the process
 
 // Runs the call. `replace` runs in place of a kernel (must-fail builds).

@@ -548,7 +548,7 @@ TEST(MustFail, WithoutTheFinishOfRepairedEntriesDStaysWrong) {
     ProbeParams changed = params;
     changed.fused_finish = 0;
     void* arguments[] = {&changed};
-    cuLaunchKernel(function_of(kernel), shape.grid, 1, 1, shape.block, 1, 1, 0, nullptr, arguments, nullptr);
+    cuLaunchKernel(function_of(shape), shape.grid, 1, 1, shape.block, 1, 1, 0, nullptr, arguments, nullptr);
     return true;
   };
   const Result r = run(call, unfinished);
