@@ -139,6 +139,14 @@ std::vector<TracedCall> read_trace(const std::string& path) {
   return calls;
 }
 
+std::vector<std::string> read_shim_calls(const std::string& path) {
+  std::vector<std::string> names;
+  std::ifstream in(path);
+  std::string position, thread, name, result;
+  while (in >> position >> thread >> name >> result) names.push_back(name);
+  return names;
+}
+
 // In the child: becomes the program. Does not return.
 [[noreturn]] void become(const Program& program, const std::vector<std::string>& arguments,
                          const std::map<std::string, std::string>& environment, const std::string& printed,
@@ -233,6 +241,7 @@ Left run(const Program& program, Observe observe) {
   if (program.settings.count("SDCGUARD_RATE") != 0) environment.erase("SDCGUARD_EVERY");
   if (observe.injections) environment["HOSTCUDA_FAULT_LOG"] = folder / "injected";
   if (observe.driver_calls) environment["HOSTCUDA_TRACE"] = folder / "trace";
+  if (observe.shim_calls) environment["HOSTCUDA_SHIM_LOG"] = folder / "shim_calls";
   for (const auto& [name, value] : program.settings) environment[name] = value;
   std::vector<std::string> arguments = program.arguments;
   for (std::string& argument : arguments) {
@@ -257,6 +266,7 @@ Left run(const Program& program, Observe observe) {
   }
   if (observe.injections) left.injected = read_injections(folder / "injected");
   if (observe.driver_calls) left.trace = read_trace(folder / "trace");
+  if (observe.shim_calls) left.shim_calls = read_shim_calls(folder / "shim_calls");
   return left;
 }
 

@@ -65,12 +65,16 @@ struct Left {
   int rings = 0;   // files found
   LossCounts losses;
   std::vector<Injected> injected;
-  std::vector<TracedCall> trace;  // with trace_calls
+  std::vector<TracedCall> trace;  // with Observe::driver_calls
+  // With Observe::shim_calls: the driver calls that the shim's code made, in order: HOSTCUDA_FAIL=shim/*:1 is the
+  // first.
+  std::vector<std::string> shim_calls;
 };
 
 struct Observe {
   bool injections = false;
   bool driver_calls = false;
+  bool shim_calls = false;
 };
 
 // Blocks until the program has ended. Its files are gone afterwards.

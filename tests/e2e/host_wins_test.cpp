@@ -22,36 +22,7 @@ uint64_t unverified(const Left& left, Reason reason) {
   return left.coverage.unverified[static_cast<size_t>(reason)].calls;
 }
 
-// ---- driver calls that fail ---------------------------------------------------------------------------------------
-
-// Every driver call that the shim makes in a run, failing at its first, second and third time, and each time.
-TEST(DriverFailure, AnyOfThemLeavesTheProgramAlone) {
-  const std::string native = run(unguarded(gemm(kSame))).result;
-  const Left sound = run(gemm(kSame), {.driver_calls = true});
-  ASSERT_EQ(outcomes(sound), times(kCalls, "clean"));
-  std::map<std::string, int> made;
-  for (const TracedCall& call : sound.trace) made[call.name] += call.runtime ? 0 : 1;
-  int failures = 0;
-  for (const auto& [name, count] : made) {
-    std::vector<std::string> positions;
-    for (int nth = 1; nth <= std::min(count, 3); ++nth) positions.push_back(std::to_string(nth));
-    if (count > 1) positions.push_back("*");
-    for (const std::string& nth : positions) {
-      const Left left = run(gemm(kSame, {{"HOSTCUDA_FAIL", name + ":" + nth}}));
-      const std::string what = name + ":" + nth + " " + outcomes(left);
-      EXPECT_EQ(unharmed(left), "") << what;
-      EXPECT_TRUE(left.result == native) << what;
-      EXPECT_EQ(left.coverage.seen.calls, uint64_t{kCalls}) << what;
-      EXPECT_EQ(left.coverage.entries_named, 0u) << what;
-      // A lane that could not be registered: checked, nothing reported, and that is on show.
-      if (left.ring.lanes_refused == 0) {
-        EXPECT_EQ(complete(left, kCalls), "") << what;
-      }
-      ++failures;
-    }
-  }
-  EXPECT_GT(failures, 50);
-}
+// ---- driver calls that fail: what each costs (driver_sweep_test fails all of them in turn) ----------------------
 
 // The calls of one guarded call, failing in turn in the last product, whose result the program shows: that call alone
 // is unverified(driver_error), and its result is the library's own, in place too.

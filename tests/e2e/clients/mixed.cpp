@@ -90,15 +90,15 @@ constexpr auto kBF16 = CUDA_R_16BF, kF16 = CUDA_R_16F, kF32 = CUDA_R_32F;
 constexpr auto kPlain = CUBLASLT_EPILOGUE_DEFAULT;
 
 constexpr Product kProducts[] = {
-    {Api::kGemmEx, On::kFirst, kBF16, kBF16, 64, 48, 80, 1, N, N, 1, 0, false, kPlain},
-    {Api::kStrided, On::kSecond, kBF16, kBF16, 40, 24, 32, 3, T, N, 1, 0, false, kPlain},
-    {Api::kGemmEx, On::kFirst, kF16, kF16, 56, 72, 40, 1, N, T, 0.5f, 1, false, kPlain},
-    {Api::kSgemm, On::kLegacy, kF32, kF32, 33, 65, 47, 1, N, N, 1, -0.25f, false, kPlain},
-    {Api::kLt, On::kSecond, kBF16, kBF16, 64, 40, 64, 1, T, N, 1, 0, false, CUBLASLT_EPILOGUE_GELU_BIAS},
-    {Api::kHgemm, On::kPerThread, kF16, kF16, 32, 32, 32, 1, N, N, 1, 0, false, kPlain},
-    {Api::kGemmEx64, On::kFirst, kBF16, kF32, 48, 64, 96, 1, T, T, 2, 0, false, kPlain},
-    {Api::kSgemm, On::kPerThread, kF32, kF32, 40, 40, 40, 1, T, N, 1.5f, 0.5f, true, kPlain},
-    {Api::kLt, On::kFirst, kF16, kF16, 48, 48, 32, 2, N, N, -1, 0.5f, false, CUBLASLT_EPILOGUE_RELU},
+    {Api::kGemmEx, On::kFirst, kBF16, kBF16, 32, 24, 40, 1, N, N, 1, 0, false, kPlain},
+    {Api::kStrided, On::kSecond, kBF16, kBF16, 24, 16, 32, 3, T, N, 1, 0, false, kPlain},
+    {Api::kGemmEx, On::kFirst, kF16, kF16, 32, 40, 24, 1, N, T, 0.5f, 1, false, kPlain},
+    {Api::kSgemm, On::kLegacy, kF32, kF32, 33, 17, 23, 1, N, N, 1, -0.25f, false, kPlain},
+    {Api::kLt, On::kSecond, kBF16, kBF16, 32, 24, 32, 1, T, N, 1, 0, false, CUBLASLT_EPILOGUE_GELU_BIAS},
+    {Api::kHgemm, On::kPerThread, kF16, kF16, 16, 16, 16, 1, N, N, 1, 0, false, kPlain},
+    {Api::kGemmEx64, On::kFirst, kBF16, kF32, 24, 32, 48, 1, T, T, 2, 0, false, kPlain},
+    {Api::kSgemm, On::kPerThread, kF32, kF32, 24, 24, 24, 1, T, N, 1.5f, 0.5f, true, kPlain},
+    {Api::kLt, On::kFirst, kF16, kF16, 32, 16, 32, 2, N, N, -1, 0.5f, false, CUBLASLT_EPILOGUE_RELU},
     {Api::kGemmEx, On::kSecond, kBF16, kBF16, 5, 3, 7, 1, N, N, 1, 0, false, kPlain},
 };
 

@@ -3,101 +3,23 @@
 // after the call, non-finite operands, graphs, several streams, threads, fork. It knows nothing of sdcguard.
 //
 //   scenarios NAME DUMP [N]    runs the scene, writes the bytes of all results to DUMP
-#include <cublas_v2.h>
-#include <cuda_bf16.h>
-#include <cuda_runtime.h>
+#include "scene.h"
+
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <fstream>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace {
 
-constexpr int kSize = 128;  // m, n and k
-constexpr size_t kElems = size_t{kSize} * kSize;
-constexpr size_t kBytes = kElems * sizeof(__nv_bfloat16);
+using namespace scene;
+
 constexpr int kNanRow = 5;     // of the weight: a row of D
 constexpr int kInfColumn = 9;  // of the activations: a column of D
-
-void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
-}
-void check(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    throw std::runtime_error(std::string(what) + ": " + cublasGetStatusString(status));
-}
-
-// Pinned, so that asynchronous copies are asynchronous. Seeded by splitmix64, in [-1, 1).
-struct HostMatrix {
-  __nv_bfloat16* data = nullptr;
-  explicit HostMatrix(uint64_t seed) {
-    check(cudaMallocHost(reinterpret_cast<void**>(&data), kBytes), "cudaMallocHost");
-    uint64_t state = seed * 0x9e3779b97f4a7c15ull;
-    for (size_t i = 0; i < kElems; ++i) {
-      uint64_t z = (state += 0x9e3779b97f4a7c15ull);
-      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-      z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-      data[i] =
-          __float2bfloat16(static_cast<float>(static_cast<int64_t>((z ^ (z >> 31)) >> 40) - (1 << 23)) * 0x1p-23f);
-    }
-  }
-  ~HostMatrix() { cudaFreeHost(data); }
-  HostMatrix(const HostMatrix&) = delete;
-  HostMatrix& operator=(const HostMatrix&) = delete;
-};
-
-struct DeviceMatrix {
-  void* data = nullptr;
-  DeviceMatrix() { check(cudaMalloc(&data, kBytes), "cudaMalloc"); }
-  explicit DeviceMatrix(const HostMatrix& from) : DeviceMatrix() { upload(from); }
-  ~DeviceMatrix() { cudaFree(data); }
-  DeviceMatrix(const DeviceMatrix&) = delete;
-  DeviceMatrix& operator=(const DeviceMatrix&) = delete;
-  void upload(const HostMatrix& from) {
-    check(cudaMemcpy(data, from.data, kBytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-  }
-};
-
-struct Stream {
-  cudaStream_t stream = nullptr;
-  Stream() { check(cudaStreamCreate(&stream), "cudaStreamCreate"); }
-  ~Stream() { cudaStreamDestroy(stream); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-};
-
-struct Handle {
-  cublasHandle_t handle = nullptr;
-  explicit Handle(cudaStream_t stream) {
-    check(cublasCreate(&handle), "cublasCreate");
-    check(cublasSetStream(handle, stream), "cublasSetStream");
-  }
-  ~Handle() { cublasDestroy(handle); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  void multiply(const DeviceMatrix& a, const DeviceMatrix& b, const DeviceMatrix& d) {
-    const float one = 1, zero = 0;
-    check(cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, kSize, kSize, kSize, &one, a.data, CUDA_R_16BF, kSize, b.data,
-                       CUDA_R_16BF, kSize, &zero, d.data, CUDA_R_16BF, kSize, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-          "cublasGemmEx");
-  }
-};
-
-std::ofstream dump;
-
-void write(const DeviceMatrix& d) {
-  std::vector<char> bytes(kBytes);
-  check(cudaMemcpy(bytes.data(), d.data, kBytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
-  dump.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-}
 
 // Each step uploads its operand in stream order, multiplies, and wipes the operand, all without waiting: whoever reads
 // the operand before its upload, or after its wipe, reads something else.
@@ -244,24 +166,7 @@ void forks(int count) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  struct Scene {
-    const char* name;
-    void (*run)(int);
-  };
-  constexpr Scene kScenes[] = {{"steps", steps},     {"nonfinite", nonfinite}, {"graph", graph},
-                               {"streams", streams}, {"threads", threads},     {"forks", forks}};
-  if (argc < 3) return 2;
-  try {
-    dump.open(argv[2], std::ios::binary);
-    for (const Scene& scene : kScenes) {
-      if (std::string(scene.name) != argv[1]) continue;
-      scene.run(argc > 3 ? std::stoi(argv[3]) : 2);
-      dump.close();
-      return dump ? 0 : 2;
-    }
-    std::fprintf(stderr, "scenarios: no scene %s\n", argv[1]);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "scenarios: %s\n", error.what());
-  }
-  return 2;
+  static constexpr scene::Scene kScenes[] = {{"steps", steps},     {"nonfinite", nonfinite}, {"graph", graph},
+                                             {"streams", streams}, {"threads", threads},     {"forks", forks}};
+  return scene::run_scene("scenarios", kScenes, argc, argv);
 }
