@@ -87,7 +87,7 @@ Result measure(Sgemm sgemm, int64_t size, int rounds) {
     sgemm(kColumnMajor, kNoTranspose, kNoTranspose, n, n, n, 1.0f, a_float.data(), n, b_float.data(), n, 0.0f,
           out.data(), n);
   };
-  const auto h100 = [&] { tensor_core_product({16, 2}, a_view, b_view, out_view, extent, 1); };
+  const auto h100 = [&] { tensor_core_product({16, 2}, Format::kBf16, a_view, b_view, out_view, extent, 1); };
   const auto rounded = [&] { rounded16_product(a_view, b_view, out_view, extent, 1); };
   reference();
   std::vector<double> h100_ratios;

@@ -327,6 +327,7 @@ TEST_F(GemmEntryTest, Entry_EveryNameEveryTypeEveryTranspose) {
         problem.alpha = -0.75;
         problem.beta = 0.5;
         problem.half_accumulator = types.compute == CUBLAS_COMPUTE_16F;
+        problem.tf32 = types.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
         const Batch a(types.in, problem.a, entry.form, seed++);
         const Batch b(types.in, problem.b, entry.form, seed++);
         const Batch c(types.out, problem.c, entry.form, seed++);

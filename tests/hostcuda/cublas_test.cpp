@@ -164,6 +164,7 @@ reference::Comparison run_gemm_ex(cublasHandle_t handle, const Case& x, Problem 
   problem.alpha = alpha;
   problem.beta = beta;
   problem.half_accumulator = x.compute == CUBLAS_COMPUTE_16F;
+  problem.tf32 = x.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   const Numbers a = random_numbers(x.in, problem.a.elems(), seed);
   const Numbers b = random_numbers(x.in, problem.b.elems(), seed + 1);
   const Numbers c = random_numbers(x.out, problem.c.elems(), seed + 2);
@@ -365,6 +366,7 @@ TEST_F(CublasTest, Reference_NoticesOneWrongEntryAndOneWrittenGap) {
     SCOPED_TRACE(x.name);
     Problem problem = make_problem(16, 8, 32, false, true, 2);
     problem.half_accumulator = x.compute == CUBLAS_COMPUTE_16F;
+    problem.tf32 = x.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     const Numbers a = random_numbers(x.in, problem.a.elems(), 1);
     const Numbers b = random_numbers(x.in, problem.b.elems(), 2);
     Numbers c = random_numbers(x.out, problem.c.elems(), 3);
@@ -409,6 +411,7 @@ TEST_F(CublasTest, Gemm_StridedBatchWithGapsAndSharedOperands) {
       problem.alpha = 1.25;
       problem.beta = -0.5;
       problem.half_accumulator = x.compute == CUBLAS_COMPUTE_16F;
+      problem.tf32 = x.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
       const Numbers a = random_numbers(x.in, problem.a.elems(), seed++);
       const Numbers b = random_numbers(x.in, problem.b.elems(), seed++);
       const Numbers c = random_numbers(x.out, problem.c.elems(), seed++);

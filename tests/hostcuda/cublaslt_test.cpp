@@ -383,6 +383,7 @@ TEST_F(LtTest, Matmul_EveryOrderTransposeAndType) {
         problem.alpha = 1.5;
         problem.beta = seed % 2 ? -0.5 : 0.0;
         problem.half_accumulator = x.scale == CUDA_R_16F;
+        problem.tf32 = x.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
         const Buffers buffers(x, problem, seed);
         Call call(x, problem);
         buffers.give(&call);
@@ -409,6 +410,7 @@ TEST_F(LtTest, Matmul_StridedBatchesWithSharedOperands) {
       problem.alpha = -1.0;
       problem.beta = 2.0;
       problem.half_accumulator = x.scale == CUDA_R_16F;
+      problem.tf32 = x.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
       const Buffers buffers(x, problem, seed++);
       Call call(x, problem);
       buffers.give(&call);
@@ -457,6 +459,7 @@ TEST_F(LtTest, Epilogue_BiasAndActivationOfEveryType) {
           problem.alpha = 0.25;
           problem.beta = 0.5;
           problem.half_accumulator = x.scale == CUDA_R_16F;
+          problem.tf32 = x.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
           problem.activation = kind.activation;
           const Numbers bias = random_numbers(x.out, 14 + bias_stride, seed + 50);  // D's type
           const DeviceBytes bias_dev(bias);

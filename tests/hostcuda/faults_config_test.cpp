@@ -153,11 +153,11 @@ TEST(FaultsConfig, Errors_NameKeyLineAndWhatIsAllowed) {
       {"[[fault]]\nkind = \"nan\"\nrows = 2", {"plan.toml:3", "rows", "kind \"nan\"", "count row"}},
       {"[[fault]]\nkind = \"nan\"\nrwo = 2", {"plan.toml:3", "unknown key rwo"}},
       {"[[fault]]\nkind = \"stuck\"\nbits = 3\nvalue = 1\nrow = 3", {"plan.toml:5", "row", "line_row line_col"}},
-      {"[[fault]]\nkind = \"stuck\"\nvalue = 1", {"bits is missing", "0 to 31"}},
+      {"[[fault]]\nkind = \"stuck\"\nvalue = 1", {"bits is missing", "0 to 63"}},
       {"[[fault]]\nkind = \"stuck\"\nbits = [1, 2]\nvalue = 1", {"plan.toml:3", "bits", "one bit"}},
       {"[[fault]]\nkind = \"stuck\"\nbits = 1", {"value is missing", "0 or 1"}},
       {"[[fault]]\nkind = \"stuck\"\nbits = 1\nvalue = 1\nline_row = 16", {"plan.toml:5", "line_row = 16", "0 to 15"}},
-      {"[[fault]]\nkind = \"output\"\nbits = 32", {"plan.toml:3", "bits = 32", "0 to 31"}},
+      {"[[fault]]\nkind = \"output\"\nbits = 64", {"plan.toml:3", "bits = 64", "0 to 63"}},
       {"[[fault]]\nkind = \"output\"\nbits = \"30..20\"", {"plan.toml:3", "bits = \"30..20\"", "lo..hi"}},
       {"[[fault]]\nkind = \"output\"\nbits = [3, 3]", {"plan.toml:3", "bits = 3", "different"}},
       {"[[fault]]\nkind = \"output\"\nbits = []", {"plan.toml:3", "bits"}},
@@ -174,7 +174,8 @@ TEST(FaultsConfig, Errors_NameKeyLineAndWhatIsAllowed) {
       {"[[fault]]\nkind = \"nan\"\nprobability = 1.5", {"plan.toml:3", "probability = 1.5", "0 to 1"}},
       {"[[fault]]\nkind = \"nan\"\nprobability = nan", {"plan.toml:3", "probability", "0 to 1"}},
       {"[[fault]]\nkind = \"nan\"\nm = \"=5\"", {"plan.toml:3", "m = \"=5\"", ">=N"}},
-      {"[[fault]]\nkind = \"nan\"\ntype = \"fp8\"", {"plan.toml:3", "type = \"fp8\"", "bf16 fp16 fp32"}},
+      {"[[fault]]\nkind = \"nan\"\ntype = \"fp8\"",
+       {"plan.toml:3", "type = \"fp8\"", "bf16 fp16 fp32 tf32 fp64 e4m3 e5m2 int8"}},
       {"[[fault]]\nkind = \"nan\"\ncount = 0", {"plan.toml:3", "count = 0", "from 1 on"}},
       {"[[fault]]\nkind = \"nan\"\nrow = \"x\"", {"plan.toml:3", "row = \"x\"", "whole number"}},
       {"[[fault]]\nkind = \"column\"\nrow = 1", {"plan.toml:3", "row", "kind \"column\""}},
@@ -282,7 +283,8 @@ TEST(FaultsConfig, Accumulator_IsTheReplayedSum) {
     y[static_cast<size_t>(l)] = b.at(l, 3);
   }
   const AccumulatorFault fault{40, 1u << 25};
-  const float expected = replay_entry(bench.order, Type::kBf16, Compute::kFp32, x.data(), y.data(), 96, &fault);
+  const float expected =
+      replay_entry(bench.order, Type::kBf16, Type::kBf16, Compute::kFp32, x.data(), y.data(), 96, &fault);
   EXPECT_EQ(bits(bench.at(7, 3)), bits(expected));
   // Carried on through the sum: not the bit flip of the finished value.
   EXPECT_NE(bits(bench.at(7, 3)), bits(bench.clean_at(7, 3)) ^ (1u << 25));
@@ -417,7 +419,7 @@ TEST(FaultsConfig, Log_SaysWhatWasDone) {
     EXPECT_EQ(clean_bits, bits(bench.clean_at(row, col)));
     EXPECT_EQ(faulty_bits, bits(bench.at(row, col)));
     EXPECT_EQ(bits(line["clean"].get<float>()), clean_bits) << "9 digits are enough for a float";
-    const std::vector<float> clean_line(bench.clean.begin() + col * 96, bench.clean.begin() + (col + 1) * 96);
+    const std::vector<double> clean_line(bench.clean.begin() + col * 96, bench.clean.begin() + (col + 1) * 96);
     const double tau = entry_bounds(bench.order, bench.product, 0, col, clean_line)[static_cast<size_t>(row)];
     EXPECT_NEAR(line["bound"].get<double>(), tau, 1e-8 * tau);  // 9 significant digits
     const double difference = std::fabs(static_cast<double>(bench.at(row, col)) - bench.clean_at(row, col));
@@ -433,14 +435,14 @@ TEST(FaultsConfig, Log_SaysWhatWasDone) {
 TEST(FaultsConfig, Log_BoundHoldsForEveryCleanEntryAndIsTight) {
   Bench bench(128, 8, 256);
   for (int64_t col = 0; col < 8; ++col) {
-    const std::vector<float> line(bench.clean.begin() + col * 128, bench.clean.begin() + (col + 1) * 128);
+    const std::vector<double> line(bench.clean.begin() + col * 128, bench.clean.begin() + (col + 1) * 128);
     const std::vector<double> tau = entry_bounds(bench.order, bench.product, 0, col, line);
     for (int64_t row = 0; row < 128; ++row) {
       double exact = 0;
       const View a = view_of(bench.product.a, 0);
       const View b = view_of(bench.product.b, 0);
       for (int64_t l = 0; l < 256; ++l) exact += static_cast<double>(a.at(row, l)) * b.at(l, col);
-      const double error = std::fabs(exact - static_cast<double>(line[static_cast<size_t>(row)]));
+      const double error = std::fabs(exact - line[static_cast<size_t>(row)]);
       EXPECT_LT(error, tau[static_cast<size_t>(row)]);
       // A bound that hid a flip of bit 20 of a value near the root mean square (16) would be useless: 2^4 2^-3.
       EXPECT_LT(tau[static_cast<size_t>(row)], 2.0);

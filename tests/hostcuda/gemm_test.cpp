@@ -117,7 +117,7 @@ float replayed(const Order& order, const Product& product, int64_t entry, int64_
     x[static_cast<size_t>(l)] = a.at(row, l);
     y[static_cast<size_t>(l)] = b.at(l, col);
   }
-  return replay_entry(order, product.a.type, product.compute, x.data(), y.data(), product.k, nullptr);
+  return replay_entry(order, product.a.type, product.b.type, product.compute, x.data(), y.data(), product.k, nullptr);
 }
 
 // Entries whose bits differ from the scalar order.
@@ -126,7 +126,7 @@ int64_t differing(const Order& order, const Product& product) {
   for (int64_t e = 0; e < product.batch; ++e) {
     for (int64_t col = 0; col < product.n; ++col) {
       for (int64_t row = 0; row < product.m; ++row) {
-        const float got = product.out[e * product.out_stride + row + col * product.out_ld];
+        const float got = static_cast<const float*>(product.out)[e * product.out_stride + row + col * product.out_ld];
         count += bits(got) != bits(replayed(order, product, e, row, col)) ? 1 : 0;
       }
     }
@@ -467,11 +467,15 @@ TEST(Gemm, Replay_AccumulatorFaultGoesOnThroughTheSum) {
   }
   for (const char* name : {"h100", "a100", "rounded16", "sequential", "h100/split2"}) {
     const Order order = order_named(name);
-    const int64_t step = step_products(order);
+    const Chain chain = chain_of(order, Type::kBf16, Type::kBf16, Compute::kFp32);
+    const int64_t step = chain.step_products;
     const AccumulatorFault fault{20, 1u << 27};
-    const float faulty = replay_entry(order, Type::kBf16, Compute::kFp32, a.data(), b.data(), 64, &fault);
+    const auto flipped = [&](float value) {
+      return std::bit_cast<float>(bits(value) ^ static_cast<uint32_t>(fault.flip));
+    };
+    const float faulty = replay_entry(order, Type::kBf16, Type::kBf16, Compute::kFp32, a.data(), b.data(), 64, &fault);
     // The same by hand: the sum up to and with the step of product 20, flipped, then the rest of its slice onto it.
-    const int64_t slice = slice_products(order, 64);
+    const int64_t slice = slice_products(order, chain, 64);
     const int64_t reached = (20 / step + 1) * step;
     const auto part = [&](int64_t begin, int64_t end, float c) {
       for (int64_t l = begin; l < end; l += step) {
@@ -491,11 +495,12 @@ TEST(Gemm, Replay_AccumulatorFaultGoesOnThroughTheSum) {
       return c;
     };
     float expected = part(0, reached, 0.0f);
-    expected = std::bit_cast<float>(bits(expected) ^ fault.flip);
+    expected = flipped(expected);
     expected = part(reached, std::min<int64_t>(slice, 64), expected);
     if (slice < 64) expected += part(slice, 64, 0.0f);
     EXPECT_EQ(bits(faulty), bits(expected)) << name;
-    EXPECT_NE(bits(faulty), bits(replay_entry(order, Type::kBf16, Compute::kFp32, a.data(), b.data(), 64, nullptr)));
+    EXPECT_NE(bits(faulty),
+              bits(replay_entry(order, Type::kBf16, Type::kBf16, Compute::kFp32, a.data(), b.data(), 64, nullptr)));
   }
 }
 

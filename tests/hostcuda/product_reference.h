@@ -184,6 +184,7 @@ struct Problem {
   double alpha = 1.0;
   double beta = 0.0;
   bool half_accumulator = false;  // CUBLAS_COMPUTE_16F
+  bool tf32 = false;              // CUBLAS_COMPUTE_32F_FAST_TF32
   Activation activation = Activation::kNone;
   const Numbers* bias = nullptr;
   int64_t bias_stride = 0;
@@ -205,6 +206,7 @@ inline double gelu(double x) {
 //   below 2^-23 of the largest, and the result is cut to FP32 (2^-23). No addend exceeds S. So one step errs by at most
 //   (N + 1 + 1) 2^-23 S, and ceil(k / N) steps by at most (6/4 k + 6) 2^-23 S at N = 4; larger N have guard bits
 //   and fewer steps. 2 more for terms of second order.
+//   With TF32 both operands of a product lose less than 2^-10 of themselves before: 2 2^-10 S.
 //   With an FP16 accumulator each step also rounds to FP16: k 2^-11 S / (1 - k 2^-11), and k times half the spacing of
 //   FP16's subnormals.
 // - alpha, beta C, bias: four roundings, 4 u T.
@@ -228,6 +230,7 @@ inline Expected expected(const Problem& problem, const Numbers& a, const Numbers
   }
   const auto steps = static_cast<double>(k);
   double accumulator = (1.5 * steps + 8.0) * 0x1p-23 * magnitude;
+  if (problem.tf32) accumulator += 0x1p-9 * magnitude;
   if (problem.half_accumulator) {
     const double relative = steps * 0x1p-11;
     accumulator += relative / (1.0 - relative) * magnitude + steps * 0x1p-25;

@@ -32,23 +32,24 @@ extern "C" cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtM
   if (matmul.m == 0 || matmul.n == 0) return CUBLAS_STATUS_SUCCESS;
   if (!alpha || !beta || !D || (!workspace && workspaceSizeInBytes > 0)) return CUBLAS_STATUS_INVALID_VALUE;
 
-  const hostcuda::gemm::Type scalar_type =
-      desc.scale_type == CUDA_R_16F ? hostcuda::gemm::Type::kFp16 : hostcuda::gemm::Type::kFp32;
+  hostcuda::gemm::Type scalar_type;
+  if (!hostcuda::type_of(static_cast<cudaDataType>(desc.scale_type), &scalar_type)) return CUBLAS_STATUS_NOT_SUPPORTED;
   const bool scalars_on_device = desc.pointer_mode == CUBLASLT_POINTER_MODE_DEVICE;
   matmul.alpha = hostcuda::hostcuda_scalar(alpha, scalar_type, scalars_on_device);
   matmul.beta = hostcuda::hostcuda_scalar(beta, scalar_type, scalars_on_device);
   if (!scalars_on_device) {
-    if (!C && matmul.beta.value != 0.0f) return CUBLAS_STATUS_INVALID_VALUE;
-    if ((!A || !B) && matmul.k > 0 && matmul.alpha.value != 0.0f) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!C && matmul.beta.value != 0.0) return CUBLAS_STATUS_INVALID_VALUE;
+    if ((!A || !B) && matmul.k > 0 && matmul.alpha.value != 0.0) return CUBLAS_STATUS_INVALID_VALUE;
   }
   // In place the two layouts must be one; without beta C is not read and may be anything.
-  const bool reads_c = matmul.beta.address != 0 || matmul.beta.value != 0.0f;
+  const bool reads_c = matmul.beta.address != 0 || matmul.beta.value != 0.0;
   if (C == D && reads_c && (matmul.c.ld != matmul.d.ld || (matmul.batch > 1 && matmul.c.stride != matmul.d.stride))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if ((desc.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) {
     if (!desc.bias_pointer) return CUBLAS_STATUS_INVALID_VALUE;
     matmul.bias = desc.bias_pointer;
+    matmul.bias_use = hostcuda::BiasUse::kAdd;
   }
   matmul.a.address = address_of(A);
   matmul.b.address = address_of(B);

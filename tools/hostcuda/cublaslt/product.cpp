@@ -3,7 +3,9 @@
 // the engine, closing arithmetic, D.
 #include "tools/hostcuda/cublaslt/product.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,21 +24,36 @@ namespace {
 
 // Refusals on demand
 
-constexpr uint8_t kMaskFp32 = 1 << static_cast<int>(gemm::Type::kFp32);
-constexpr uint8_t kMaskFp16 = 1 << static_cast<int>(gemm::Type::kFp16);
-constexpr uint8_t kMaskBf16 = 1 << static_cast<int>(gemm::Type::kBf16);
+constexpr uint8_t mask(gemm::Type type) {
+  return static_cast<uint8_t>(1 << static_cast<int>(type));
+}
 
 struct Refusal {
   uint8_t in;
   uint8_t out;
 };
 
+struct RefusalWord {
+  std::string_view word;
+  uint8_t types;
+};
+constexpr RefusalWord kRefusalWords[] = {
+    {"16", mask(gemm::Type::kFp16) | mask(gemm::Type::kBf16)},
+    {"32", mask(gemm::Type::kFp32)},
+    {"bf16", mask(gemm::Type::kBf16)},
+    {"fp16", mask(gemm::Type::kFp16)},
+    {"fp32", mask(gemm::Type::kFp32)},
+    {"fp64", mask(gemm::Type::kFp64)},
+    {"fp8", mask(gemm::Type::kE4m3) | mask(gemm::Type::kE5m2)},
+    {"int8", mask(gemm::Type::kInt8)},
+    {"int32", mask(gemm::Type::kInt32)},
+    {"any", 0xff},
+};
+
 uint8_t mask_of(std::string_view word) {
-  if (word == "16") return kMaskFp16 | kMaskBf16;
-  if (word == "32" || word == "fp32") return kMaskFp32;
-  if (word == "bf16") return kMaskBf16;
-  if (word == "fp16") return kMaskFp16;
-  if (word == "any") return kMaskFp32 | kMaskFp16 | kMaskBf16;
+  for (const RefusalWord& known : kRefusalWords) {
+    if (word == known.word) return known.types;
+  }
   return 0;
 }
 
@@ -64,7 +81,7 @@ struct Refusals {
     if (text && !parse_refusals(text, &rules)) {
       std::fprintf(stderr,
                    "hostcuda: HOSTCUDA_NOT_SUPPORTED=%s: allowed are comma-separated IN->OUT, each of 16 32 bf16 fp16 "
-                   "any\n",
+                   "fp32 fp64 fp8 int8 int32 any\n",
                    text);
       std::_Exit(86);
     }
@@ -94,7 +111,7 @@ int64_t matrix_bytes(const Matrix& matrix, int64_t rows, int64_t cols) {
   int64_t elems = 0;
   int64_t bytes = 0;
   if (__builtin_mul_overflow(lines - 1, matrix.ld, &elems) || __builtin_add_overflow(elems, line, &elems) ||
-      __builtin_mul_overflow(elems, bytes_of(matrix.type), &bytes)) {
+      __builtin_mul_overflow(elems, gemm::bytes_of(matrix.type), &bytes)) {
     return -1;
   }
   return bytes;
@@ -119,9 +136,9 @@ std::vector<void*> view_matrix(Access* access, const char* letter, const Matrix&
     std::string what = letter;
     if (batch > 1) what += " of batch entry " + std::to_string(e);
     const auto offset = static_cast<CUdeviceptr>(e) * static_cast<CUdeviceptr>(matrix.stride) *
-                        static_cast<CUdeviceptr>(bytes_of(matrix.type));
+                        static_cast<CUdeviceptr>(gemm::bytes_of(matrix.type));
     const CUdeviceptr address = addresses ? addresses[e] : matrix.address + offset;
-    void* alias = view(access, what, address, bytes, bytes_of(matrix.type), mode);
+    void* alias = view(access, what, address, bytes, gemm::bytes_of(matrix.type), mode);
     if (!alias) return {};
     aliases.push_back(alias);
   }
@@ -129,13 +146,28 @@ std::vector<void*> view_matrix(Access* access, const char* letter, const Matrix&
   return aliases;
 }
 
-float read_scalar(Access* access, const char* what, const Scalar& scalar) {
-  if (!scalar.address) return scalar.value;
-  const void* alias = view(access, what, scalar.address, bytes_of(scalar.type), bytes_of(scalar.type), HOSTCUDA_READ);
-  if (!alias) return 0.0f;
-  float value;
-  load_values(scalar.type, alias, 1, 1, &value);
-  return value;
+// Values of a scalar for one batch entry; empty after a broken rule.
+template <typename Real>
+RowFactor<Real> read_factor(Access* access, const char* what, const Scalar& scalar, int64_t rows, int64_t batch_entry) {
+  if (!scalar.address) return {{static_cast<Real>(scalar.value)}};
+  const int64_t count = scalar.per_row ? rows : 1;
+  const int64_t bytes = gemm::bytes_of(scalar.type);
+  const auto offset = static_cast<CUdeviceptr>(batch_entry * scalar.batch_stride * bytes);
+  const void* alias = view(access, what, scalar.address + offset, count * bytes, bytes, HOSTCUDA_READ);
+  if (!alias) return {};
+  RowFactor<Real> factor{std::vector<Real>(static_cast<size_t>(count))};
+  load_values(scalar.type, alias, 1, count, factor.values.data());
+  return factor;
+}
+
+// FP32 values at a device address, or `count` ones where there is none; empty after a broken rule.
+std::vector<float> read_scales(Access* access, const char* what, CUdeviceptr address, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count), 1.0f);
+  if (!address) return values;
+  const void* alias = view(access, what, address, count * int64_t{sizeof(float)}, alignof(float), HOSTCUDA_READ);
+  if (!alias) return {};
+  std::memcpy(values.data(), alias, values.size() * sizeof(float));
+  return values;
 }
 
 // The call on its way through the stream. Owned by the stream's operation, or by the graph that holds it.
@@ -185,7 +217,7 @@ class KeptRows {
  private:
   struct Kept {
     int64_t row;
-    char bytes[4];
+    char bytes[8];
   };
   const gemm::Outcome& outcome_;
   const Matrix& d_;
@@ -194,125 +226,390 @@ class KeptRows {
 
 struct Aliases {
   std::vector<void*> a, b, c, d;
-  std::vector<void*> bias;
+  std::vector<void*> bias, aux;
+  float* amax = nullptr;
+  float* aux_amax = nullptr;
 };
 
-void finish_all(const Matmul& call, const FinishTerms& terms, const Aliases& aliases, float* raw,
-                const gemm::Outcome& outcome) {
-  std::vector<float> c_column(static_cast<size_t>(call.m));
-  std::vector<float> bias_values(static_cast<size_t>(call.m));
-  KeptRows kept(outcome, call.d);
-  const int64_t d_step = call.d.row_major ? call.d.ld : 1;
-  const int64_t c_step = call.c.row_major ? call.c.ld : 1;
-  for (int64_t e = 0; e < call.batch; ++e) {
-    const float* bias = nullptr;
-    if (call.bias) {
-      load_values(call.bias_type, aliases.bias[static_cast<size_t>(e)], 1, call.m, bias_values.data());
-      bias = bias_values.data();
-    }
-    for (int64_t j = 0; j < call.n; ++j) {
-      float* x = raw + (e * call.n + j) * call.m;
-      const float* c = nullptr;
-      if (terms.beta != 0.0f) {
-        const auto* c_base = static_cast<const char*>(aliases.c[static_cast<size_t>(e)]);
-        load_values(call.c.type, c_base + j * (call.c.row_major ? 1 : call.c.ld) * bytes_of(call.c.type), c_step,
-                    call.m, c_column.data());
-        c = c_column.data();
-      }
-      finish_column(terms, call.m, x, c, bias);
-      char* column = static_cast<char*>(aliases.d[static_cast<size_t>(e)]) +
-                     j * (call.d.row_major ? 1 : call.d.ld) * bytes_of(call.d.type);
-      kept.save(column, d_step, e, j);
-      store_values(call.d.type, column, d_step, call.m, x);
-      kept.restore(column, d_step);
+// One run of a job: everything that the stream's worker does with it.
+class Run {
+ public:
+  explicit Run(Job* job) : job_(*job), call_(job->matmul), access_{job->matmul.name} {}
+
+  void operator()() {
+    switch (gemm::sum_type(call_.compute)) {
+      case gemm::Type::kFp64:
+        return in_reals<double>();
+      case gemm::Type::kInt32:
+        return call_.alpha.type == gemm::Type::kInt32 ? in_integers() : in_reals<float>();
+      default:
+        return in_reals<float>();
     }
   }
-}
+
+ private:
+  template <typename Real>
+  void in_reals() {
+    std::vector<FinishTerms<Real>> terms;
+    bool multiplies = false;
+    bool reads_c = false;
+    for (int64_t e = 0; e < call_.batch; ++e) {
+      if (e > 0 && !own_terms()) {
+        terms.push_back(terms.front());
+        continue;
+      }
+      FinishTerms<Real> entry{};
+      entry.activation = call_.activation;
+      entry.alpha = read_factor<Real>(&access_, "alpha", call_.alpha, call_.m, e);
+      if (access_.broken) return;
+      entry.beta = read_factor<Real>(&access_, "beta", call_.beta, call_.m, e);
+      if (access_.broken) return;
+      const auto not_zero = [](Real value) { return value != Real{0}; };
+      entry.reads_c = std::any_of(entry.beta.values.begin(), entry.beta.values.end(), not_zero);
+      reads_c |= entry.reads_c;
+      multiplies |= std::any_of(entry.alpha.values.begin(), entry.alpha.values.end(), not_zero);
+      const std::vector<float> d_scale = read_scales(&access_, "the scale of D", call_.scales.d, 1);
+      if (access_.broken) return;
+      entry.d_scale = static_cast<Real>(d_scale.front());
+      terms.push_back(std::move(entry));
+    }
+    multiplies = multiplies && call_.k > 0;  // as BLAS: else A and B are not read
+    if (!look_up(multiplies, reads_c) || !multiply(multiplies)) return;
+    if (!multiplies) {
+      // A zero product stays zero even where the device's alpha is not finite.
+      for (FinishTerms<Real>& entry : terms) entry.alpha.values.assign(1, Real{1});
+    }
+    if (multiplies && !read_operand_scales()) return;
+    finish(terms);
+    gradients_of_operands<Real>();
+    if (multiplies) hostcuda_gemm_release(&outcome_);
+  }
+
+  void in_integers() {
+    const auto value_of = [&](const char* what, const Scalar& scalar) {
+      const RowFactor<double> factor = read_factor<double>(&access_, what, scalar, 1, 0);
+      return access_.broken ? 0 : static_cast<int32_t>(factor.values.front());
+    };
+    const int32_t alpha = value_of("alpha", call_.alpha);
+    if (access_.broken) return;
+    const int32_t beta = value_of("beta", call_.beta);
+    if (access_.broken) return;
+    const bool multiplies = call_.k > 0 && alpha != 0;
+    if (!look_up(multiplies, beta != 0) || !multiply(multiplies)) return;
+    const int64_t step = call_.d.row_major ? call_.d.ld : 1;
+    const int64_t c_step = call_.c.row_major ? call_.c.ld : 1;
+    std::vector<int32_t> c(static_cast<size_t>(call_.m));
+    KeptRows kept(outcome_, call_.d);
+    for (int64_t e = 0; e < call_.batch; ++e) {
+      for (int64_t j = 0; j < call_.n; ++j) {
+        int32_t* x = static_cast<int32_t*>(raw_.get()) + (e * call_.n + j) * call_.m;
+        if (beta != 0) {
+          const auto* from = static_cast<const int32_t*>(column(aliases_.c, call_.c, e, j));
+          for (int64_t i = 0; i < call_.m; ++i) c[static_cast<size_t>(i)] = from[i * c_step];
+        }
+        finish_column_int(alpha, beta, call_.m, x, c.data());
+        auto* to = static_cast<char*>(column(aliases_.d, call_.d, e, j));
+        kept.save(to, step, e, j);
+        for (int64_t i = 0; i < call_.m; ++i) reinterpret_cast<int32_t*>(to)[i * step] = x[i];
+        kept.restore(to, step);
+      }
+    }
+    if (multiplies) hostcuda_gemm_release(&outcome_);
+  }
+
+  // Whether batch entries have factors of their own.
+  bool own_terms() const {
+    return (call_.alpha.per_row && call_.alpha.batch_stride != 0) ||
+           (call_.beta.per_row && call_.beta.batch_stride != 0);
+  }
+
+  bool look_up(bool multiplies, bool reads_c) {
+    if (multiplies || call_.bias_use == BiasUse::kGradientOfA) {
+      aliases_.a = view_matrix(&access_, "A", call_.a, call_.transpose_a ? call_.k : call_.m,
+                               call_.transpose_a ? call_.m : call_.k, call_.batch, HOSTCUDA_READ);
+      if (access_.broken) return false;
+    }
+    if (multiplies || call_.bias_use == BiasUse::kGradientOfB) {
+      aliases_.b = view_matrix(&access_, "B", call_.b, call_.transpose_b ? call_.n : call_.k,
+                               call_.transpose_b ? call_.k : call_.n, call_.batch, HOSTCUDA_READ);
+      if (access_.broken) return false;
+    }
+    if (reads_c) {
+      aliases_.c = view_matrix(&access_, "C", call_.c, call_.m, call_.n, call_.batch, HOSTCUDA_READ);
+      if (access_.broken) return false;
+    }
+    if (call_.bias_use != BiasUse::kNone) {
+      const int64_t count = call_.bias_use == BiasUse::kGradientOfB ? call_.n : call_.m;
+      const Matrix bias{call_.bias, count, call_.bias_stride, call_.bias_type, false};
+      aliases_.bias = view_matrix(&access_, "the bias", bias, count, 1, call_.batch,
+                                  call_.bias_use == BiasUse::kAdd ? HOSTCUDA_READ : HOSTCUDA_WRITE);
+      if (access_.broken) return false;
+    }
+    if (call_.aux.address && !look_up_aux()) return false;
+    if (call_.scales.amax && !(aliases_.amax = amax_at("amax of D", call_.scales.amax))) return false;
+    if (call_.aux.amax && !(aliases_.aux_amax = amax_at("amax of the auxiliary matrix", call_.aux.amax))) return false;
+    aliases_.d = view_matrix(&access_, "D", call_.d, call_.m, call_.n, call_.batch, HOSTCUDA_READ | HOSTCUDA_WRITE);
+    return !access_.broken;
+  }
+
+  bool aux_is_mask() const {
+    return call_.activation == Activation::kRelu || call_.activation == Activation::kReluGradient;
+  }
+  bool aux_is_read() const {
+    return call_.activation == Activation::kReluGradient || call_.activation == Activation::kGeluGradient;
+  }
+
+  bool look_up_aux() {
+    const int mode = aux_is_read() ? HOSTCUDA_READ : HOSTCUDA_READ | HOSTCUDA_WRITE;
+    // The mask as bytes: its last column ends with the byte of its last row.
+    const int64_t unit = aux_is_mask() ? 8 : 1;
+    const gemm::Type type = aux_is_mask() ? gemm::Type::kInt8 : call_.aux.type;
+    const Matrix aux{call_.aux.address, call_.aux.ld / unit, call_.aux.stride / unit, type, false};
+    aliases_.aux =
+        view_matrix(&access_, "the auxiliary matrix", aux, (call_.m + unit - 1) / unit, call_.n, call_.batch, mode);
+    return !access_.broken;
+  }
+
+  float* amax_at(const char* what, CUdeviceptr address) {
+    return static_cast<float*>(
+        view(&access_, what, address, sizeof(float), alignof(float), HOSTCUDA_READ | HOSTCUDA_WRITE));
+  }
+
+  // The raw product into raw_, zeros where nothing is multiplied.
+  bool multiply(bool multiplies) {
+    const gemm::Type sums = gemm::sum_type(call_.compute);
+    const size_t elems = static_cast<size_t>(call_.m) * static_cast<size_t>(call_.n) * static_cast<size_t>(call_.batch);
+    const size_t bytes = elems * static_cast<size_t>(gemm::bytes_of(sums));
+    raw_.reset(std::malloc(bytes));
+    if (!raw_) {
+      break_rule(&access_, CUDA_ERROR_LAUNCH_FAILED,
+                 "this machine has no memory for " + std::to_string(elems) + " product entries");
+      return false;
+    }
+    if (!multiplies) {
+      std::memset(raw_.get(), 0, bytes);
+      return true;
+    }
+    gemm::Product product{};
+    product.m = call_.m;
+    product.n = call_.n;
+    product.k = call_.k;
+    product.batch = call_.batch;
+    product.a = operand(call_.a, call_.transpose_a, aliases_.a);
+    product.b = operand(call_.b, call_.transpose_b, aliases_.b);
+    product.compute = call_.compute;
+    product.out = raw_.get();
+    product.out_ld = call_.m;
+    product.out_stride = call_.m * call_.n;
+    product.device = job_.device;
+    hostcuda_device_uuid(job_.device, product.uuid);
+    product.stream = reinterpret_cast<uint64_t>(job_.stream);
+    product.index =
+        job_.runs.fetch_add(1, std::memory_order_relaxed) == 0 ? job_.index : hostcuda_gemm_next_index(job_.device);
+    const gemm::Status status = hostcuda_gemm_run(&product, &outcome_);
+    if (status == gemm::Status::kOk) return true;
+    break_rule(
+        &access_, CUDA_ERROR_LAUNCH_FAILED,
+        "the product engine refused a checked product (status " + std::to_string(static_cast<int>(status)) + ")");
+    return false;
+  }
+
+  static void* column(const std::vector<void*>& aliases, const Matrix& matrix, int64_t e, int64_t j) {
+    return static_cast<char*>(aliases[static_cast<size_t>(e)]) +
+           j * (matrix.row_major ? 1 : matrix.ld) * gemm::bytes_of(matrix.type);
+  }
+
+  // FP8's factors of one column, one a row; empty: none.
+  bool read_operand_scales() {
+    const ScaleFactors& scales = call_.scales;
+    if (!scales.a && !scales.b) return true;
+    scale_a_ = read_scales(&access_, "the scale of A", scales.a, scales.vectors ? call_.m : 1);
+    if (access_.broken) return false;
+    scale_b_ = read_scales(&access_, "the scale of B", scales.b, scales.vectors ? call_.n : 1);
+    return !access_.broken;
+  }
+
+  template <typename Real>
+  void finish(const std::vector<FinishTerms<Real>>& terms) {
+    const auto m = static_cast<size_t>(call_.m);
+    const gemm::Type sums = gemm::sum_type(call_.compute);
+    std::vector<Real> x(m);
+    std::vector<Real> c(m);
+    std::vector<Real> bias(m);
+    std::vector<Real> factors(m);
+    std::vector<Real> aux(m);
+    std::vector<Real> gradient(m);
+    std::vector<uint8_t> mask((m + 7) / 8);
+    Real amax{0};
+    Real aux_amax{0};
+    KeptRows kept(outcome_, call_.d);
+    const int64_t d_step = call_.d.row_major ? call_.d.ld : 1;
+    const std::vector<float> aux_scale = read_scales(&access_, "the scale of the auxiliary matrix", call_.aux.scale, 1);
+    if (access_.broken) return;
+    for (int64_t e = 0; e < call_.batch; ++e) {
+      const FinishTerms<Real>& term = terms[static_cast<size_t>(e)];
+      FinishColumn<Real> with{};
+      if (call_.bias_use == BiasUse::kAdd) {
+        load_values(call_.bias_type, aliases_.bias[static_cast<size_t>(e)], 1, call_.m, bias.data());
+        with.bias = bias.data();
+      } else if (call_.bias_use == BiasUse::kGradientOfD) {
+        std::fill(gradient.begin(), gradient.end(), Real{0});
+        with.gradient = gradient.data();
+      }
+      if (term.reads_c) with.c = c.data();
+      if (!scale_a_.empty()) with.factors = factors.data();
+      if (aliases_.amax) with.amax = &amax;
+      for (int64_t j = 0; j < call_.n; ++j) {
+        const char* sum = static_cast<const char*>(raw_.get()) + (e * call_.n + j) * call_.m * gemm::bytes_of(sums);
+        load_values(sums, sum, 1, call_.m, x.data());
+        if (term.reads_c) {
+          load_values(call_.c.type, column(aliases_.c, call_.c, e, j), call_.c.row_major ? call_.c.ld : 1, call_.m,
+                      c.data());
+        }
+        for (size_t i = 0; i < m && with.factors; ++i) {
+          factors[i] = static_cast<Real>(scale_a_[call_.scales.vectors ? i : 0]) *
+                       static_cast<Real>(scale_b_[call_.scales.vectors ? static_cast<size_t>(j) : 0]);
+        }
+        char* aux_column = call_.aux.address ? aux_at(e, j) : nullptr;
+        if (aux_column) {
+          if (call_.activation == Activation::kReluGradient) {
+            with.mask_in = reinterpret_cast<const uint8_t*>(aux_column);
+          } else if (call_.activation == Activation::kGeluGradient) {
+            load_values(call_.aux.type, aux_column, 1, call_.m, aux.data());
+            with.aux_in = aux.data();
+          } else if (aux_is_mask()) {
+            with.mask_out = mask.data();
+          } else {
+            with.aux_out = aux.data();
+          }
+        }
+        finish_column(term, call_.m, x.data(), with);
+        if (with.mask_out) std::memcpy(aux_column, mask.data(), mask.size());
+        if (with.aux_out) {
+          for (Real& value : aux) {
+            aux_amax = std::fmax(aux_amax, std::fabs(value));
+            if (call_.aux.scale) value = value * static_cast<Real>(aux_scale.front());
+          }
+          store_values(call_.aux.type, aux_column, 1, call_.m, aux.data());
+        }
+        char* to = static_cast<char*>(column(aliases_.d, call_.d, e, j));
+        kept.save(to, d_step, e, j);
+        store_values(call_.d.type, to, d_step, call_.m, x.data());
+        kept.restore(to, d_step);
+      }
+      if (with.gradient) {
+        store_values(call_.bias_type, aliases_.bias[static_cast<size_t>(e)], 1, call_.m, gradient.data());
+      }
+    }
+    if (aliases_.amax) *aliases_.amax = static_cast<float>(amax);
+    if (aliases_.aux_amax) *aliases_.aux_amax = static_cast<float>(aux_amax);
+  }
+
+  char* aux_at(int64_t e, int64_t j) const {
+    const int64_t offset = aux_is_mask() ? j * call_.aux.ld / 8 : j * call_.aux.ld * gemm::bytes_of(call_.aux.type);
+    return static_cast<char*>(aliases_.aux[static_cast<size_t>(e)]) + offset;
+  }
+
+  // Sums over k of an operand, in Real, in the order of k.
+  template <typename Real>
+  void gradients_of_operands() {
+    const bool of_a = call_.bias_use == BiasUse::kGradientOfA;
+    if (!of_a && call_.bias_use != BiasUse::kGradientOfB) return;
+    const Matrix& matrix = of_a ? call_.a : call_.b;
+    const int64_t lines = of_a ? call_.m : call_.n;
+    // Along k, op(A) runs over stored columns unless transposed, op(B) over stored rows unless transposed.
+    const bool k_is_columns = of_a ? !call_.transpose_a : call_.transpose_b;
+    const bool k_is_strided = k_is_columns != matrix.row_major;
+    const int64_t k_step = k_is_strided ? matrix.ld : 1;
+    const int64_t line_step = k_is_strided ? 1 : matrix.ld;
+    std::vector<Real> values(static_cast<size_t>(call_.k));
+    std::vector<Real> sums(static_cast<size_t>(lines));
+    for (int64_t e = 0; e < call_.batch; ++e) {
+      const auto* base = static_cast<const char*>((of_a ? aliases_.a : aliases_.b)[static_cast<size_t>(e)]);
+      for (int64_t line = 0; line < lines; ++line) {
+        load_values(matrix.type, base + line * line_step * gemm::bytes_of(matrix.type), k_step, call_.k, values.data());
+        Real sum{0};
+        for (const Real value : values) sum += value;
+        sums[static_cast<size_t>(line)] = sum;
+      }
+      store_values(call_.bias_type, aliases_.bias[static_cast<size_t>(e)], 1, lines, sums.data());
+    }
+  }
+
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+
+  Job& job_;
+  const Matmul& call_;
+  Access access_;
+  Aliases aliases_;
+  std::vector<float> scale_a_, scale_b_;
+  std::unique_ptr<void, Free> raw_;
+  gemm::Outcome outcome_{};
+};
 
 void run_job(void* arg) {
-  auto* job = static_cast<Job*>(arg);
-  const Matmul& call = job->matmul;
-  Access access{call.name};
-
-  FinishTerms terms{};
-  terms.activation = call.activation;
-  terms.alpha = read_scalar(&access, "alpha", call.alpha);
-  if (access.broken) return;
-  terms.beta = read_scalar(&access, "beta", call.beta);
-  if (access.broken) return;
-
-  const bool multiplies = call.k > 0 && terms.alpha != 0.0f;  // as BLAS: else A and B are not read
-  Aliases aliases;
-  if (multiplies) {
-    aliases.a = view_matrix(&access, "A", call.a, call.transpose_a ? call.k : call.m,
-                            call.transpose_a ? call.m : call.k, call.batch, HOSTCUDA_READ);
-    if (access.broken) return;
-    aliases.b = view_matrix(&access, "B", call.b, call.transpose_b ? call.n : call.k,
-                            call.transpose_b ? call.k : call.n, call.batch, HOSTCUDA_READ);
-    if (access.broken) return;
-  }
-  if (terms.beta != 0.0f) {
-    aliases.c = view_matrix(&access, "C", call.c, call.m, call.n, call.batch, HOSTCUDA_READ);
-    if (access.broken) return;
-  }
-  if (call.bias) {
-    const Matrix bias{call.bias, call.m, call.bias_stride, call.bias_type, false};
-    aliases.bias = view_matrix(&access, "the bias", bias, call.m, 1, call.batch, HOSTCUDA_READ);
-    if (access.broken) return;
-  }
-  aliases.d = view_matrix(&access, "D", call.d, call.m, call.n, call.batch, HOSTCUDA_READ | HOSTCUDA_WRITE);
-  if (access.broken) return;
-
-  const size_t elems = static_cast<size_t>(call.m) * static_cast<size_t>(call.n) * static_cast<size_t>(call.batch);
-  const std::unique_ptr<float[]> raw(new (std::nothrow) float[elems]);
-  if (!raw) {
-    break_rule(&access, CUDA_ERROR_LAUNCH_FAILED,
-               "this machine has no memory for " + std::to_string(elems) + " product entries");
-    return;
-  }
-  gemm::Outcome outcome{};
-  if (multiplies) {
-    gemm::Product product{};
-    product.m = call.m;
-    product.n = call.n;
-    product.k = call.k;
-    product.batch = call.batch;
-    product.a = operand(call.a, call.transpose_a, aliases.a);
-    product.b = operand(call.b, call.transpose_b, aliases.b);
-    product.compute = call.compute;
-    product.out = raw.get();
-    product.out_ld = call.m;
-    product.out_stride = call.m * call.n;
-    product.device = job->device;
-    hostcuda_device_uuid(job->device, product.uuid);
-    product.stream = reinterpret_cast<uint64_t>(job->stream);
-    product.index =
-        job->runs.fetch_add(1, std::memory_order_relaxed) == 0 ? job->index : hostcuda_gemm_next_index(job->device);
-    const gemm::Status status = hostcuda_gemm_run(&product, &outcome);
-    if (status != gemm::Status::kOk) {
-      break_rule(
-          &access, CUDA_ERROR_LAUNCH_FAILED,
-          "the product engine refused a checked product (status " + std::to_string(static_cast<int>(status)) + ")");
-      return;
-    }
-  } else {
-    std::memset(raw.get(), 0, elems * sizeof(float));
-    terms.alpha = 1.0f;  // a zero product stays zero even where the device's alpha is not finite
-  }
-  finish_all(call, terms, aliases, raw.get(), outcome);
-  if (multiplies) hostcuda_gemm_release(&outcome);
+  Run(static_cast<Job*>(arg))();
 }
 
 void drop_job(void* arg) {
   delete static_cast<Job*>(arg);
 }
 
+// The table of product.h.
+bool tuple_of(cublasComputeType_t compute_type, cudaDataType scale, gemm::Type a, gemm::Type b, cudaDataType c,
+              gemm::Type out, cudaDataType d, gemm::Compute* compute) {
+  using gemm::Type;
+  const auto alike = [&](Type in) { return a == in && b == in && c == d; };
+  switch (compute_type) {
+    case CUBLAS_COMPUTE_32F:
+    case CUBLAS_COMPUTE_32F_PEDANTIC:
+      if (scale != CUDA_R_32F) return false;
+      *compute = gemm::Compute::kFp32;
+      if (gemm::is_fp8(a) && gemm::is_fp8(b)) {
+        if (a == Type::kE5m2 && b == Type::kE5m2) return false;
+        if (!gemm::is_fp8(out)) return c == d && (out == Type::kBf16 || out == Type::kFp16 || out == Type::kFp32);
+        return (c == CUDA_R_16BF || c == CUDA_R_16F) && (out == Type::kE4m3 || a == Type::kE5m2 || b == Type::kE5m2);
+      }
+      if (alike(Type::kInt8)) {
+        *compute = gemm::Compute::kInt32;
+        return out == Type::kFp32;
+      }
+      if (alike(Type::kBf16) || alike(Type::kFp16)) return out == a || out == Type::kFp32;
+      return alike(Type::kFp32) && out == Type::kFp32;
+    case CUBLAS_COMPUTE_32F_FAST_TF32:
+      *compute = gemm::Compute::kTf32;
+      return scale == CUDA_R_32F && alike(Type::kFp32) && out == Type::kFp32;
+    case CUBLAS_COMPUTE_32F_FAST_16F:
+    case CUBLAS_COMPUTE_32F_FAST_16BF:
+    case CUBLAS_COMPUTE_32F_EMULATED_16BFX9:
+      *compute = gemm::Compute::kFp32;
+      return scale == CUDA_R_32F && alike(Type::kFp32) && out == Type::kFp32;
+    case CUBLAS_COMPUTE_16F:
+    case CUBLAS_COMPUTE_16F_PEDANTIC:
+      *compute = gemm::Compute::kFp16;
+      return scale == CUDA_R_16F && alike(Type::kFp16) && out == Type::kFp16;
+    case CUBLAS_COMPUTE_64F:
+    case CUBLAS_COMPUTE_64F_PEDANTIC:
+      *compute = gemm::Compute::kFp64;
+      return scale == CUDA_R_64F && alike(Type::kFp64) && out == Type::kFp64;
+    case CUBLAS_COMPUTE_32I:
+    case CUBLAS_COMPUTE_32I_PEDANTIC:
+      *compute = gemm::Compute::kInt32;
+      if (!alike(Type::kInt8)) return false;
+      return scale == CUDA_R_32I ? out == Type::kInt32 : scale == CUDA_R_32F && out == Type::kInt8;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) Scalar hostcuda_scalar(const void* pointer, gemm::Type type,
                                                                          bool on_device) {
-  if (on_device) return {reinterpret_cast<CUdeviceptr>(pointer), 0.0f, type};
-  Scalar scalar{0, 0.0f, type};
+  if (on_device) return {reinterpret_cast<CUdeviceptr>(pointer), 0.0, type};
+  Scalar scalar{0, 0.0, type};
   load_values(type, pointer, 1, 1, &scalar.value);
   return scalar;
 }
@@ -323,31 +620,14 @@ extern "C" __attribute__((visibility("default"))) cublasStatus_t hostcuda_check_
                                                                                       cudaDataType c, cudaDataType d,
                                                                                       gemm::Compute* compute) {
   gemm::Type in;
+  gemm::Type in_b;
   gemm::Type out;
-  if (a != b || c != d || !type_of(a, &in) || !type_of(d, &out)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  switch (compute_type) {
-    case CUBLAS_COMPUTE_32F:
-    case CUBLAS_COMPUTE_32F_PEDANTIC:
-      if (scale != CUDA_R_32F || (out != in && out != gemm::Type::kFp32)) return CUBLAS_STATUS_NOT_SUPPORTED;
-      *compute = gemm::Compute::kFp32;
-      break;
-    case CUBLAS_COMPUTE_32F_FAST_16F:
-    case CUBLAS_COMPUTE_32F_FAST_16BF:
-    case CUBLAS_COMPUTE_32F_FAST_TF32:
-      if (scale != CUDA_R_32F || in != gemm::Type::kFp32 || out != gemm::Type::kFp32)
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-      *compute = gemm::Compute::kFp32;
-      break;
-    case CUBLAS_COMPUTE_16F:
-    case CUBLAS_COMPUTE_16F_PEDANTIC:
-      if (scale != CUDA_R_16F || in != gemm::Type::kFp16 || out != gemm::Type::kFp16)
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-      *compute = gemm::Compute::kFp16;
-      break;
-    default:
-      return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!type_of(a, &in) || !type_of(b, &in_b) || !type_of(d, &out)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!tuple_of(compute_type, scale, in, in_b, c, out, d, compute)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (*compute == gemm::Compute::kTf32 && hostcuda_gemm_supports(in, in_b, *compute) != gemm::Status::kOk) {
+    *compute = gemm::Compute::kFp32;
   }
-  if (hostcuda_gemm_supports(in, in, *compute) != gemm::Status::kOk) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (hostcuda_gemm_supports(in, in_b, *compute) != gemm::Status::kOk) return CUBLAS_STATUS_NOT_SUPPORTED;
   return refused(in, out) ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "kernels/entry_bound.h"
 
@@ -12,11 +13,40 @@ namespace hostcuda::gemm {
 namespace {
 
 constexpr double kEpsHalf = 0x1p-10;  // eps_acc of FP16 accumulation
+constexpr double kEpsFp64 = 0x1p-52;
 
-double c_max_of(const Order& order, Type type, int64_t k) {
-  if (type == Type::kFp32) return sdcguard::entry_c_max(k, 1, 64);
-  const StepModel step = order.rule == Rule::kTensorCore ? order.step : StepModel{16, 2};
-  return sdcguard::entry_c_max(k, static_cast<uint32_t>(step.products), static_cast<uint32_t>(step.guard_bits));
+double eps_acc_of(Compute compute) {
+  return compute == Compute::kFp16 ? kEpsHalf : compute == Compute::kFp64 ? kEpsFp64 : sdcguard::kEpsFp32;
+}
+
+// kernels/entry_bound.h "c_max" for any g, FP8's negative ones included.
+double c_max_of(const Order& order, const Product& product) {
+  if (product.compute == Compute::kFp64) return sdcguard::entry_c_max(product.k, 1, 64);
+  Chain chain = chain_of(order, product.a.type, product.b.type, product.compute);
+  if (product.a.type == Type::kFp32 && product.compute != Compute::kTf32) {
+    return sdcguard::entry_c_max(product.k, 1, 64);
+  }
+  if (chain.rule != Rule::kTensorCore) {
+    Order h100;
+    std::string error;
+    parse_order("h100", &h100, &error);
+    chain = chain_of(h100, product.a.type, product.b.type, product.compute);
+  }
+  if (chain.step.guard_bits >= 0) {
+    return sdcguard::entry_c_max(product.k, static_cast<uint32_t>(chain.step.products),
+                                 static_cast<uint32_t>(chain.step.guard_bits));
+  }
+  // Terms of a part: cut below 2^-13 of the largest, N + 1 a step, and the result once more. Parts: one rounding each.
+  const double coarse = std::ldexp(1.0, -chain.step.guard_bits);
+  const double k = static_cast<double>(product.k);
+  const double in_part = chain.promotion == 0 ? k : std::min(k, static_cast<double>(chain.promotion));
+  const double steps = std::ceil(in_part / static_cast<double>(chain.step.products));
+  const double parts = chain.promotion == 0 ? 0.0 : std::ceil(k / static_cast<double>(chain.promotion));
+  return steps * (static_cast<double>(chain.step.products) + 2.0) * coarse + parts + k / 64.0 + 16.0;
+}
+
+double eps_in_of(Compute compute) {
+  return compute == Compute::kTf32 ? sdcguard::kEpsTf32Inputs : 0.0;
 }
 
 double median_of(std::vector<double> values) {
@@ -25,41 +55,63 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-}  // namespace
+// Sums over k of each row of the line.
+struct LineSums {
+  std::vector<double> gamma, root, magnitude;
+};
 
-std::vector<double> entry_bounds(const Order& order, const Product& product, int64_t batch_entry, int64_t column,
-                                 const std::vector<float>& clean) {
+// Real: double, long double where the products themselves are FP64.
+template <typename Real>
+LineSums line_sums(const Product& product, int64_t batch_entry, int64_t column) {
   const View a = view_of(product.a, batch_entry);
   const View b = view_of(product.b, batch_entry);
   const size_t m = static_cast<size_t>(product.m);
-  std::vector<double> gamma(m, 0.0);
-  std::vector<double> squares(m, 0.0);
-  std::vector<double> magnitudes(m, 0.0);
-  const auto add = [&](size_t i, int64_t l, double y) {
-    const double term = static_cast<double>(a.at(static_cast<int64_t>(i), l)) * y;
+  std::vector<Real> gamma(m, Real{0});
+  std::vector<Real> squares(m, Real{0});
+  std::vector<Real> magnitudes(m, Real{0});
+  const auto add = [&](size_t i, int64_t l, Real y) {
+    const Real term = static_cast<Real>(a.at64(static_cast<int64_t>(i), l)) * y;
     gamma[i] += term;
     squares[i] += term * term;
     magnitudes[i] += std::fabs(term);
   };
   if (a.row_stride == 1) {
     for (int64_t l = 0; l < product.k; ++l) {
-      const double y = b.at(l, column);
+      const Real y = b.at64(l, column);
       for (size_t i = 0; i < m; ++i) add(i, l, y);
     }
   } else {
-    std::vector<double> y(static_cast<size_t>(product.k));
-    for (int64_t l = 0; l < product.k; ++l) y[static_cast<size_t>(l)] = b.at(l, column);
+    std::vector<Real> y(static_cast<size_t>(product.k));
+    for (int64_t l = 0; l < product.k; ++l) y[static_cast<size_t>(l)] = b.at64(l, column);
     for (size_t i = 0; i < m; ++i) {
       for (int64_t l = 0; l < product.k; ++l) add(i, l, y[static_cast<size_t>(l)]);
     }
   }
-  const double eps_acc = product.compute == Compute::kFp16 ? kEpsHalf : sdcguard::kEpsFp32;
-  const double c_max = c_max_of(order, product.a.type, product.k);
+  LineSums sums;
+  for (size_t i = 0; i < m; ++i) {
+    sums.gamma.push_back(static_cast<double>(gamma[i]));
+    sums.root.push_back(static_cast<double>(std::sqrt(squares[i])));
+    sums.magnitude.push_back(static_cast<double>(magnitudes[i]));
+  }
+  return sums;
+}
+
+}  // namespace
+
+std::vector<double> entry_bounds(const Order& order, const Product& product, int64_t batch_entry, int64_t column,
+                                 const std::vector<double>& clean) {
+  const size_t m = static_cast<size_t>(product.m);
+  if (product.compute == Compute::kInt32) return std::vector<double>(m, 0.0);
+  const LineSums sums = product.compute == Compute::kFp64 ? line_sums<long double>(product, batch_entry, column)
+                                                          : line_sums<double>(product, batch_entry, column);
+  const double eps_acc = eps_acc_of(product.compute);
+  const double eps_in = eps_in_of(product.compute);
+  const double c_max = c_max_of(order, product);
   std::vector<double> weights(m);
   std::vector<double> ratios;
   for (size_t i = 0; i < m; ++i) {
-    weights[i] = sdcguard::entry_weight(gamma[i], std::sqrt(squares[i]), eps_acc);
-    const double ratio = std::fabs(gamma[i] - static_cast<double>(clean[i])) / weights[i];
+    weights[i] = sdcguard::entry_weight(sums.gamma[i], sums.root[i], eps_acc);
+    const double ratio = std::fabs(sums.gamma[i] - clean[i]) / weights[i];
     if (std::isfinite(ratio)) ratios.push_back(ratio);
   }
   const bool has_median = static_cast<int64_t>(ratios.size()) >= sdcguard::kEntryMedianMin;
@@ -67,7 +119,7 @@ std::vector<double> entry_bounds(const Order& order, const Product& product, int
       has_median ? sdcguard::entry_scale(median_of(std::move(ratios))) : std::numeric_limits<double>::infinity();
   std::vector<double> tau(m);
   for (size_t i = 0; i < m; ++i) {
-    const double cap = sdcguard::entry_cap(magnitudes[i], c_max, eps_acc, 0.0);
+    const double cap = sdcguard::entry_cap(sums.magnitude[i], c_max, eps_acc, eps_in);
     tau[i] = has_median ? sdcguard::entry_tau(scale, weights[i], cap) : cap;
   }
   return tau;

@@ -3,9 +3,11 @@
 // reader tells faults that the guard must find from those below any verifiable difference.
 //
 // A line is a column of D (a row of the row-major product P). Constants and formulas: kernels/entry_bound.h, read by
-// the guard's kernels too; here gamma and the sums over the inner dimension are FP64. c_max is that of the order's
-// tensor cores; orders that have none take the H100's, which the host device says it is; FP32 products take FMA units.
-// With fewer than 64 usable ratios the cap alone is the bound: never less than what the guard uses.
+// the guard's kernels too; here gamma and the sums over the inner dimension are FP64 (FP64 products: long double).
+// c_max is that of the order's tensor cores; orders that have none take the H100's, which the host device says it is;
+// FP32 and FP64 products take FMA units. FP8 operands: the tensor core's 13 fraction bits are g = -10 in the same
+// c_max, over the products between two promotions. INT8 sums are exact: their bound is 0. With fewer than 64 usable
+// ratios the cap alone is the bound: never less than what the guard uses.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +21,6 @@ namespace hostcuda::gemm {
 
 // tau of every entry of column j of one batch entry; clean: the m clean sums of that column.
 std::vector<double> entry_bounds(const Order& order, const Product& product, int64_t batch_entry, int64_t column,
-                                 const std::vector<float>& clean);
+                                 const std::vector<double>& clean);
 
 }  // namespace hostcuda::gemm

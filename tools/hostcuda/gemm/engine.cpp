@@ -126,61 +126,125 @@ const Settings& settings() {
   return *read;
 }
 
-// Entry by entry with the defining arithmetic: CPUs without AVX2, and FP16 accumulators.
-void scalar_product(const Order& order, Compute compute, const View& a, const View& b, const OutView& out,
-                    const Extent& extent, int threads) {
+// One product of the orders that sum in FP32.
+struct FloatProduct {
+  const Order& order;
+  const Product& product;
+  Chain chain;
+  int threads;
+};
+
+// Entry by entry with the defining arithmetic: CPUs without AVX2, steps without a vector path, FP16 accumulators.
+void scalar_product(const FloatProduct& job, const View& a, const View& b, const OutView& out, const Extent& extent) {
   const size_t k = static_cast<size_t>(extent.k);
   std::vector<float> rows(static_cast<size_t>(extent.m) * k);
   for (int64_t i = 0; i < extent.m; ++i) {
     for (int64_t l = 0; l < extent.k; ++l) rows[static_cast<size_t>(i) * k + static_cast<size_t>(l)] = a.at(i, l);
   }
-  for_each_task(extent.n, threads, [&](int64_t j) {
+  for_each_task(extent.n, job.threads, [&](int64_t j) {
     std::vector<float> column(k);
     for (int64_t l = 0; l < extent.k; ++l) column[static_cast<size_t>(l)] = b.at(l, j);
     for (int64_t i = 0; i < extent.m; ++i) {
-      out.at(i, j) = replay_entry(order, a.type, compute, rows.data() + static_cast<size_t>(i) * k, column.data(),
-                                  extent.k, nullptr);
+      out.at(i, j) = replay_entry(job.order, job.product.a.type, job.product.b.type, job.product.compute,
+                                  rows.data() + static_cast<size_t>(i) * k, column.data(), extent.k, nullptr);
     }
   });
 }
 
-void one_slice(const Order& order, const View& a, const View& b, const OutView& out, const Extent& extent,
-               int threads) {
-  if (a.type == Type::kFp32 || order.rule == Rule::kSequential) {
-    sequential_product(a, b, out, extent, threads);
-  } else if (order.rule == Rule::kRounded16) {
-    rounded16_product(a, b, out, extent, threads);
-  } else {
-    tensor_core_product(order.step, a, b, out, extent, threads);
+void unbroken_sums(const FloatProduct& job, const View& a, const View& b, const OutView& out, const Extent& extent) {
+  switch (job.chain.rule) {
+    case Rule::kSequential:
+      return sequential_product(a, b, out, extent, job.threads);
+    case Rule::kRounded16:
+      return rounded16_product(a, b, out, extent, job.threads);
+    case Rule::kTensorCore:
+      return tensor_core_product(job.chain.step, job.chain.formats, a, b, out, extent, job.threads);
   }
 }
 
-void one_entry(const Order& order, Compute compute, const View& a, const View& b, const OutView& out,
-               const Extent& extent, int threads) {
-  if (extent.k == 0) {
-    for (int64_t j = 0; j < extent.n; ++j) {
-      for (int64_t i = 0; i < extent.m; ++i) out.at(i, j) = 0.0f;
-    }
-    return;
-  }
-  if (compute == Compute::kFp16 || !has_vector_paths()) {
-    scalar_product(order, compute, a, b, out, extent, threads);
-    return;
-  }
-  const int64_t slice = a.type == Type::kFp32 ? extent.k : slice_products(order, extent.k);
-  one_slice(order, a, b, out, {extent.m, extent.n, std::min(slice, extent.k)}, threads);
-  if (slice >= extent.k) return;
+// k in parts of `length` products, each by sum_part, added to nearest in their order.
+template <typename SumPart>
+void sum_of_parts(const View& a, const View& b, const OutView& out, const Extent& extent, int64_t length,
+                  const SumPart& sum_part) {
+  sum_part(a, b, out, Extent{extent.m, extent.n, std::min(length, extent.k)});
+  if (length >= extent.k) return;
   std::vector<float> part(static_cast<size_t>(extent.m * extent.n));
   const OutView part_view{part.data(), 1, extent.m};
-  for (int64_t begin = slice; begin < extent.k; begin += slice) {
-    one_slice(order, a.from(0, begin), b.from(begin, 0), part_view,
-              {extent.m, extent.n, std::min(slice, extent.k - begin)}, threads);
+  for (int64_t begin = length; begin < extent.k; begin += length) {
+    sum_part(a.from(0, begin), b.from(begin, 0), part_view,
+             Extent{extent.m, extent.n, std::min(length, extent.k - begin)});
     for (int64_t j = 0; j < extent.n; ++j) {
       for (int64_t i = 0; i < extent.m; ++i) {
         const float total = out.at(i, j) + part_view.at(i, j);
         out.at(i, j) = std::isnan(total) ? std::bit_cast<float>(kCanonicalNan) : total;
       }
     }
+  }
+}
+
+// rows x cols values of an FP8 or TF32 operand as FP32, down the columns, in *memory.
+View widened(const View& x, int64_t rows, int64_t cols, std::vector<float>* memory) {
+  memory->resize(static_cast<size_t>(rows * cols));
+  for (int64_t c = 0; c < cols; ++c) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const float value = x.at(r, c);
+      (*memory)[static_cast<size_t>(c * rows + r)] = x.type == Type::kFp32 ? cut_to_tf32(value) : value;
+    }
+  }
+  return {memory->data(), Type::kFp32, 1, rows};
+}
+
+void float_entry(const FloatProduct& job, int64_t batch_entry) {
+  const Product& product = job.product;
+  const Extent extent{product.m, product.n, product.k};
+  const OutView out = out_of<float>(product, batch_entry);
+  View a = view_of(product.a, batch_entry);
+  View b = view_of(product.b, batch_entry);
+  const bool vector = has_vector_paths() && product.compute != Compute::kFp16 &&
+                      (job.chain.rule != Rule::kTensorCore || has_vector_step(job.chain.step));
+  if (!vector) {
+    scalar_product(job, a, b, out, extent);
+    return;
+  }
+  std::vector<float> wide_a;
+  std::vector<float> wide_b;
+  if (product.compute == Compute::kTf32 || is_fp8(a.type)) {
+    a = widened(a, extent.m, extent.k, &wide_a);
+    b = widened(b, extent.k, extent.n, &wide_b);
+  }
+  sum_of_parts(a, b, out, extent, slice_products(job.order, job.chain, extent.k),
+               [&](const View& slice_a, const View& slice_b, const OutView& slice_out, const Extent& slice) {
+                 const int64_t length = job.chain.promotion == 0 ? slice.k : job.chain.promotion;
+                 sum_of_parts(slice_a, slice_b, slice_out, slice, length,
+                              [&](const View& part_a, const View& part_b, const OutView& part_out, const Extent& part) {
+                                unbroken_sums(job, part_a, part_b, part_out, part);
+                              });
+               });
+}
+
+template <typename Sum>
+void zero_entry(const Product& product, int64_t batch_entry) {
+  const SumView<Sum> out = out_of<Sum>(product, batch_entry);
+  for (int64_t j = 0; j < product.n; ++j) {
+    for (int64_t i = 0; i < product.m; ++i) out.at(i, j) = Sum{0};
+  }
+}
+
+void one_entry(const Order& order, const Product& product, int64_t batch_entry, int threads) {
+  const Extent extent{product.m, product.n, product.k};
+  switch (sum_type(product.compute)) {
+    case Type::kFp64:
+      if (extent.k == 0) return zero_entry<double>(product, batch_entry);
+      return fp64_product(view_of(product.a, batch_entry), view_of(product.b, batch_entry),
+                          out_of<double>(product, batch_entry), extent, threads);
+    case Type::kInt32:
+      if (extent.k == 0) return zero_entry<int32_t>(product, batch_entry);
+      return int8_product(view_of(product.a, batch_entry), view_of(product.b, batch_entry),
+                          out_of<int32_t>(product, batch_entry), extent, threads);
+    default:
+      if (extent.k == 0) return zero_entry<float>(product, batch_entry);
+      return float_entry({order, product, chain_of(order, product.a.type, product.b.type, product.compute), threads},
+                         batch_entry);
   }
 }
 
@@ -205,20 +269,14 @@ std::atomic<uint64_t> product_counters[kMaxDevices];
 }  // namespace
 
 void compute_product(const Order& order, int most_threads, const Product& product) {
-  const Extent extent{product.m, product.n, product.k};
   const double work = static_cast<double>(product.m) * static_cast<double>(product.n) *
                       static_cast<double>(std::max<int64_t>(product.k, 1));
   const bool threaded = work * static_cast<double>(product.batch) >= static_cast<double>(kThreadedWork);
   const int threads = threaded ? most_threads : 1;
-  const bool by_entry = product.batch >= threads && threads > 1;
-  const auto run_entry = [&](int64_t entry, int entry_threads) {
-    one_entry(order, product.compute, view_of(product.a, entry), view_of(product.b, entry),
-              OutView{product.out + entry * product.out_stride, 1, product.out_ld}, extent, entry_threads);
-  };
-  if (by_entry) {
-    for_each_task(product.batch, threads, [&](int64_t entry) { run_entry(entry, 1); });
+  if (product.batch >= threads && threads > 1) {
+    for_each_task(product.batch, threads, [&](int64_t entry) { one_entry(order, product, entry, 1); });
   } else {
-    for (int64_t entry = 0; entry < product.batch; ++entry) run_entry(entry, threads);
+    for (int64_t entry = 0; entry < product.batch; ++entry) one_entry(order, product, entry, threads);
   }
 }
 
@@ -232,11 +290,8 @@ using hostcuda::gemm::Status;
 using hostcuda::gemm::Type;
 
 Status hostcuda_gemm_supports(Type a, Type b, Compute compute) {
-  const auto& order = hostcuda::gemm::settings().order;
-  if (a != b) return Status::kNotSupported;
-  if (compute == Compute::kFp16 && a != Type::kFp16) return Status::kNotSupported;
-  if (a == Type::kBf16 && !order.has_bf16) return Status::kNotSupported;
-  return Status::kOk;
+  const bool can = hostcuda::gemm::supports(hostcuda::gemm::settings().order, a, b, compute);
+  return can ? Status::kOk : Status::kNotSupported;
 }
 
 uint64_t hostcuda_gemm_next_index(int32_t device) {

@@ -4,7 +4,6 @@
 
 #include <toml++/toml.h>
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -17,6 +16,7 @@ constexpr uint32_t bit_of(FaultKind kind) {
   return 1u << static_cast<int>(kind);
 }
 constexpr uint32_t kEvery = (1u << 14) - 1;
+constexpr int64_t kHighestBit = 63;
 
 struct KindName {
   const char* name;
@@ -263,15 +263,13 @@ class RuleReader {
     shape("batch", &rule->batch);
     if (const toml::node* node = find("type"); node != nullptr) {
       const std::string text = node->is_string() ? node->as_string()->get() : std::string();
-      if (text == "bf16") {
-        rule->type = Type::kBf16;
-      } else if (text == "fp16") {
-        rule->type = Type::kFp16;
-      } else if (text == "fp32") {
-        rule->type = Type::kFp32;
-      } else {
-        fail("type", *node, "bf16 fp16 fp32");
+      const auto* known = std::find(std::begin(kOperandNames), std::end(kOperandNames), text);
+      if (known == std::end(kOperandNames)) {
+        std::string allowed;
+        for (const char* name : kOperandNames) allowed += (allowed.empty() ? "" : " ") + std::string(name);
+        fail("type", *node, allowed);
       }
+      rule->type = text;
     }
     int64_t seed = 0;
     if (integer("seed", 0, INT64_MAX, &seed)) rule->seed = static_cast<uint64_t>(seed);
@@ -324,38 +322,40 @@ class RuleReader {
   }
 
   void read_bits(FaultRule* rule) {
-    constexpr char kAllowed[] = "a bit from 0 to 31, a list of different ones, or \"lo..hi\"";
+    constexpr char kAllowed[] = "a bit from 0 to 63, a list of different ones, or \"lo..hi\"";
     const toml::node* node = find("bits");
-    IntegerRange range{20, 30};
+    IntegerRange range;
     if (node == nullptr && rule->kind == FaultKind::kStuck) {
-      fail("bits is missing", table_, "one bit from 0 to 31");
+      fail("bits is missing", table_, "one bit from 0 to 63");
       return;
     }
     if (node != nullptr && node->is_array()) {
       for (const toml::node& element : *node->as_array()) {
         const int64_t bit = element.is_integer() ? element.as_integer()->get() : -1;
-        if (bit < 0 || bit > 31 || std::count(rule->bits.begin(), rule->bits.end(), static_cast<int>(bit)) != 0) {
+        if (bit < 0 || bit > kHighestBit ||
+            std::count(rule->bits.begin(), rule->bits.end(), static_cast<int>(bit)) != 0) {
           fail("bits", element, kAllowed);
           return;
         }
         rule->bits.push_back(static_cast<int>(bit));
       }
-    } else {
-      if (node != nullptr && node->is_integer()) {
+    } else if (node != nullptr) {
+      if (node->is_integer()) {
         range.low = range.high = node->as_integer()->get();
-      } else if (node != nullptr && !(node->is_string() && parse_span(node->as_string()->get(), &range))) {
+      } else if (!(node->is_string() && parse_span(node->as_string()->get(), &range))) {
         fail("bits", *node, kAllowed);
         return;
       }
-      if (range.low < 0 || range.high > 31) {
+      if (range.low < 0 || range.high > kHighestBit) {
         fail("bits", *node, kAllowed);
         return;
       }
       for (int64_t bit = range.low; bit <= range.high; ++bit) rule->bits.push_back(static_cast<int>(bit));
     }
     if (node != nullptr && rule->bits.empty()) fail("bits", *node, kAllowed);
-    if (rule->kind == FaultKind::kStuck && rule->bits.size() != 1) fail("bits", *node, "one bit from 0 to 31");
-    integer("flips", 1, static_cast<int64_t>(rule->bits.size()), &rule->flips);
+    if (rule->kind == FaultKind::kStuck && rule->bits.size() != 1) fail("bits", *node, "one bit from 0 to 63");
+    const size_t candidates = node != nullptr ? rule->bits.size() : default_bits(Type::kFp32).size();
+    integer("flips", 1, static_cast<int64_t>(candidates), &rule->flips);
   }
 
   void read_damage(FaultRule* rule) {
@@ -393,7 +393,7 @@ class RuleReader {
   }
 
   void read_word(FaultRule* rule) {
-    constexpr char kAllowed[] = "a number, or FP32 bits as \"0x00000000\"";
+    constexpr char kAllowed[] = "a number, or bits as \"0x00000000\" or \"0x0000000000000000\"";
     const toml::node* node = find("value");
     if (node == nullptr) {
       fail("value is missing", table_, kAllowed);
@@ -402,13 +402,13 @@ class RuleReader {
     if (node->is_string()) {
       const std::string text = node->as_string()->get();
       const char* last = text.data() + text.size();
-      const bool prefixed = text.starts_with("0x") && text.size() > 2 && text.size() <= 10;
+      const bool prefixed = text.starts_with("0x") && text.size() > 2 && text.size() <= 18;
+      rule->word_width = text.size() <= 10 ? 32 : 64;
       const auto result = std::from_chars(text.data() + (prefixed ? 2 : 0), last, rule->word_bits, 16);
       if (!prefixed || result.ec != std::errc() || result.ptr != last) fail("value", *node, kAllowed);
       return;
     }
-    double value = 0;
-    if (number("value", kAllowed, &value)) rule->word_bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+    number("value", kAllowed, &rule->word_value);
   }
 
   const std::string& name_;

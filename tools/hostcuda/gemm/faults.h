@@ -14,7 +14,7 @@
 //   offset = 0
 //   probability = 0.25              # only this share of them, by a seeded draw
 //   m = ">=512"                     # N, "lo..hi", "<N", "<=N", ">N", ">=N"; likewise n, k, batch
-//   type = "bf16"                   # bf16, fp16, fp32: the operands
+//   type = "bf16"                   # bf16 fp16 fp32 tf32 fp64 e4m3 e5m2 int8: operand A (tf32: FP32 computed as TF32)
 //   # which entries of D (column-major, as cuBLAS sees it)
 //   count = 3                       # entries (tiles, columns, rows, pairs) a product; default 1
 //   row = 5                         # default: random, each entry hit at most once a product where possible
@@ -28,11 +28,12 @@
 //                      sum goes on from there in the same order. bits, flips, k_step
 //   "stuck"            a bit reads 0 or 1 in every entry with row % 16 == line_row and col % 8 == line_col, in every
 //                      batch entry. bits (one), value, line_row, line_col; not row, col, entry, count
-//   "word"             the sum is replaced. value (a number, or the bits as "0x7f7fffff")
+//   "word"             the sum is replaced. value: a number, or the bits as "0x7f7fffff": 8 digits at most for FP32 and
+//                      INT32 sums, 9 to 16 for FP64 sums; sums of the other width are not touched
 //   "tile"             wrong values in a rectangle, each off by +-E u, u in [1/2, 1].
 //                      rows (16), cols (8), delta, scale
-//   "nan"              the canonical NaN
-//   "inf"              an infinity of random sign
+//   "nan"              the canonical NaN; INT32 sums are not touched
+//   "inf"              an infinity of random sign; INT32 sums are not touched
 //   "skip"             a rectangle of D is not written, it stays as it was. rows (1), cols (1)
 //   "column"           E is added to a whole column of D. delta, scale, sign; not row
 //   "row"              E is added to a whole row of D. delta, scale, sign; not col
@@ -42,10 +43,13 @@
 //   "pair"             two entries of one column of D get +E and -E (sign = "opposite", the default), +E twice
 //                      ("same") or random signs. delta, scale, sign, row2
 //
-//   bits   = 26, [3, 26] or "20..30" (default): candidates, 0 = last significand bit, 23 .. 30 exponent, 31 sign
+//   bits   = 26, [3, 26] or "20..30": candidates, 0 = last bit; FP32: 23 .. 30 exponent, 31 sign; FP64: 52 .. 62, 63.
+//            Default 20..30, for FP64 49..62. Bits that the sums lack are left out; with fewer than `flips` left they
+//            are not touched
 //   flips  = 1: how many different ones of them are flipped, chosen at random
 //   k_step = product index in [0, k), default random
-//   delta  = E as a number; scale = E as a multiple of the batch entry's root mean square (default 1)
+//   delta  = E as a number; scale = E as a multiple of the batch entry's root mean square (default 1). INT32 sums:
+//            rounded, at least 1 either way, modulo 2^32
 //   sign   = "same" (every entry +E; default) or "random"
 //
 // A key, value or type that is not in this list is an error: one line names the key, its line and what is allowed.
@@ -54,15 +58,16 @@
 // Injection log, HOSTCUDA_FAULT_LOG = path: a JSON object and a line for each touched entry, appended in one write when
 // injected. Fields:
 //   seq          number of the line in this process, from 0
-//   device, uuid, product, stream, m, n, k, type_a, type_b, order      the product
+//   device, uuid, product, stream, m, n, k, type_a, type_b, order      the product; types by their names above
+//   compute      fp32 fp16 fp64 int32 tf32 fp8_fast
 //   batch        batch entry
 //   fault, kind  position in the plan, from 0, and its kind
 //   row, col     of D, column-major as cuBLAS sees it
 //   k_step       product index after whose step the accumulator was changed, or null
 //   bits         list of the bits that were flipped or stuck; [] where a whole value was set
-//   clean, faulty            raw product sums, 9 significant digits; null where not finite (the bits hold)
-//   clean_bits, faulty_bits  "0x%08x"; clean is the value before any fault; faulty: null for "skip" (D's old value)
-//   bound        entry bound tau of this entry on the clean line (bound.h); null where it is not finite
+//   clean, faulty            raw product sums, 9 significant digits (FP64: 17); null where not finite (the bits hold)
+//   clean_bits, faulty_bits  "0x%08x" (FP64: "0x%016x"); clean is the value before any fault; faulty: null for "skip"
+//   (D's old value) bound        entry bound tau of this entry on the clean line (bound.h); null where it is not finite
 //   above_bound  |faulty - clean| > bound, or one of them not finite; null for "skip"
 //   effect       false where faulty and clean have the same bits; null for "skip"
 // clang-format on
@@ -114,14 +119,16 @@ struct FaultRule {
   int64_t offset = 0;
   double probability = 1.0;
   IntegerRange m, n, k, batch;
-  std::optional<Type> type;
+  std::string type;  // name of operand A's type; empty: any
   uint64_t seed = 0;
   int64_t count = 1;
   std::optional<int64_t> row, row2, col, entry;
-  std::vector<int> bits;
+  std::vector<int> bits;  // empty: default_bits of the sums
   int flips = 1;
   std::optional<int64_t> k_step;
-  uint32_t word_bits = 0;
+  int word_width = 0;  // 32 or 64: word_bits holds; 0: word_value does
+  uint64_t word_bits = 0;
+  double word_value = 0;
   bool stuck_value = false;
   int64_t line_row = 0, line_col = 0;
   int64_t rows = 1, cols = 1;
@@ -139,6 +146,14 @@ bool parse_fault_plan(std::string_view text, const std::string& name, FaultPlan*
 
 // The value of HOSTCUDA_FAULTS: a path or the text itself. False as above.
 bool load_fault_plan(const std::string& setting, FaultPlan* plan, std::string* error);
+
+// Names of the log and of a rule's `type`.
+const char* operand_name(const Product& product, const Operand& operand);
+const char* compute_name(Compute compute);
+inline constexpr const char* kOperandNames[] = {"bf16", "fp16", "fp32", "tf32", "fp64", "e4m3", "e5m2", "int8"};
+
+// The bits that are candidates where a rule names none: the exponent and the top of the significand.
+std::vector<int> default_bits(Type sums);
 
 // Takes finished lines of the injection log (with line end).
 class FaultLog {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The product engine of the host device: one GEMM in, raw FP32 product sums out, in the accumulation order of a named
+// The product engine of the host device: one GEMM in, raw product sums out, in the accumulation order of a named
 // architecture, with faults injected on request. Lives in libcublasLt.so.13; libcublas.so.13 calls the same symbols.
 //
 // What it computes, column-major as in cuBLAS, for batch entries e in [0, batch):
 //   P_e(i, j) = sum_l op(A_e)(i, l) op(B_e)(l, j)        i < m, j < n, l < k
-// and nothing else: alpha, beta C, bias, activation and the cast to D's type belong to the caller. P is written to
-// out[i + j out_ld + e out_stride] as FP32 (with Compute::kFp16 each value is an FP16 value held in FP32).
+// and nothing else: alpha, beta C, bias, activation, scale factors and the cast to D's type belong to the caller. P is
+// written to out[i + j out_ld + e out_stride] in sum_type(compute): FP32, FP64 or INT32.
 //
 // How a cuBLAS entry point uses it:
 //   on the application's thread, after all arguments were checked and the call is certain to be enqueued:
@@ -28,17 +28,64 @@
 
 namespace hostcuda::gemm {
 
-enum class Type : uint8_t { kFp32 = 0, kFp16 = 1, kBf16 = 2 };
+// Element types of matrices. kInt32 is a type of sums and of C and D, never of an operand.
+enum class Type : uint8_t {
+  kFp32 = 0,
+  kFp16 = 1,
+  kBf16 = 2,
+  kFp64 = 3,
+  kE4m3 = 4,  // FP8: 4 exponent and 3 fraction bits, no infinity, NaN 0x7F and 0xFF, largest 448
+  kE5m2 = 5,  // FP8: 5 exponent and 2 fraction bits, as a short FP16, largest 57344
+  kInt8 = 6,
+  kInt32 = 7,
+};
 
-// kFp32: FP32 accumulator (CUBLAS_COMPUTE_32F and its FAST forms over 16-bit inputs; FP32 inputs always run as
-// sequential FMA). kFp16: CUBLAS_COMPUTE_16F, FP16 inputs only: the accumulator is rounded to FP16 (to nearest) after
-// every step of the order; no vector of real silicon stands behind that rounding.
-enum class Compute : uint8_t { kFp32 = 0, kFp16 = 1 };
+constexpr int64_t bytes_of(Type type) {
+  switch (type) {
+    case Type::kFp64:
+      return 8;
+    case Type::kFp32:
+    case Type::kInt32:
+      return 4;
+    case Type::kFp16:
+    case Type::kBf16:
+      return 2;
+    case Type::kE4m3:
+    case Type::kE5m2:
+    case Type::kInt8:
+      return 1;
+  }
+  return 0;
+}
+
+constexpr bool is_fp8(Type type) {
+  return type == Type::kE4m3 || type == Type::kE5m2;
+}
+
+// How the products are formed and summed. A and B have one type, but for FP8, which may be mixed.
+//   compute    operands          sums
+//   kFp32      BF16, FP16        FP32 in the order in force
+//              FP32              FP32, sequential FMA in every order
+//              E4M3, E5M2        FP32; Hopper and Ada sum 128 products at a time in the tensor core's short accumulator
+//                                and add each such part to an FP32 sum, to nearest (order.h)
+//   kFp8Fast   E4M3, E5M2        FP32, all products in the tensor core's accumulator (CUBLASLT_MATMUL_DESC_FAST_ACCUM)
+//   kTf32      FP32              operands cut to TF32, then as 16-bit operands with N halved
+//   kFp16      FP16              FP16 values held in FP32: rounded to FP16 (to nearest) after every step of the order;
+//                                no vector of real silicon stands behind that rounding
+//   kFp64      FP64              FP64, sequential FMA in every order
+//   kInt32     INT8              INT32, exact modulo 2^32
+enum class Compute : uint8_t { kFp32 = 0, kFp16 = 1, kFp64 = 2, kInt32 = 3, kTf32 = 4, kFp8Fast = 5 };
+
+// Element type of Product::out.
+constexpr Type sum_type(Compute compute) {
+  return compute == Compute::kFp64 ? Type::kFp64 : compute == Compute::kInt32 ? Type::kInt32 : Type::kFp32;
+}
 
 enum class Status : int {
   kOk = 0,
-  kNotSupported =
-      1,         // type tuple that this order's architecture lacks (BF16 on v100, mixed types, kFp16 over BF16/FP32)
+  // A tuple that is not in the table above, or that the order's architecture lacks: BF16 and TF32 on v100, FP8 on v100
+  // and a100.
+  kNotSupported = 1,
   kInvalid = 2,  // a negative size, a null pointer where data is needed, ld smaller than a column
 };
 
@@ -60,7 +107,7 @@ struct Product {
   Operand a;      // op(A) is m x k
   Operand b;      // op(B) is k x n
   Compute compute;
-  float* out;          // host memory of the caller, column-major; overwritten (k = 0: zeros), never read
+  void* out;           // sum_type(compute); host memory of the caller, column-major; overwritten (k = 0: zeros)
   int64_t out_ld;      // elements, at least m
   int64_t out_stride;  // elements between batch entries, at least out_ld n
   // For fault matching and the injection log only.

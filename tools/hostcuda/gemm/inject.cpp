@@ -57,30 +57,51 @@ bool same_uuid(const std::string& wanted, const std::string& have) {
   });
 }
 
-const char* type_text(Type type) {
-  switch (type) {
-    case Type::kFp32:
-      return "fp32";
-    case Type::kFp16:
-      return "fp16";
-    case Type::kBf16:
-      return "bf16";
-  }
-  return "unknown";
-}
-
-std::string number_text(double value) {
+std::string number_text(double value, int digits) {
   if (!std::isfinite(value)) return "null";
   char text[32];
-  std::snprintf(text, sizeof text, "%.9g", value);
+  std::snprintf(text, sizeof text, "%.*g", digits, value);
   return text;
 }
 
-std::string bits_text(uint32_t bits) {
-  char text[16];
-  std::snprintf(text, sizeof text, "\"0x%08x\"", bits);
+std::string bits_text(uint64_t bits, int width) {
+  char text[24];
+  std::snprintf(text, sizeof text, "\"0x%0*llx\"", width / 4, static_cast<unsigned long long>(bits));
   return text;
 }
+
+// The sums of one product as bit patterns of their type.
+struct Sums {
+  Type type;
+
+  int width() const { return type == Type::kFp64 ? 64 : 32; }
+  bool floating() const { return type != Type::kInt32; }
+
+  uint64_t load(const void* sums, int64_t i) const {
+    return type == Type::kFp64 ? static_cast<const uint64_t*>(sums)[i] : static_cast<const uint32_t*>(sums)[i];
+  }
+  void store(void* sums, int64_t i, uint64_t bits) const {
+    if (type == Type::kFp64) {
+      static_cast<uint64_t*>(sums)[i] = bits;
+    } else {
+      static_cast<uint32_t*>(sums)[i] = static_cast<uint32_t>(bits);
+    }
+  }
+  double value(uint64_t bits) const {
+    if (type == Type::kFp64) return std::bit_cast<double>(bits);
+    const auto low = static_cast<uint32_t>(bits);
+    return type == Type::kInt32 ? static_cast<double>(static_cast<int32_t>(low))
+                                : static_cast<double>(std::bit_cast<float>(low));
+  }
+  // Nearest pattern; integers modulo 2^32.
+  uint64_t bits(double value) const {
+    if (type == Type::kFp64) return std::bit_cast<uint64_t>(value);
+    if (type == Type::kFp32) return std::bit_cast<uint32_t>(static_cast<float>(value));
+    return static_cast<uint32_t>(static_cast<int64_t>(std::llrint(std::clamp(value, -0x1p62, 0x1p62))));
+  }
+  uint64_t canonical_nan() const { return type == Type::kFp64 ? kCanonicalNan64 : kCanonicalNan; }
+  int digits() const { return type == Type::kFp64 ? 17 : type == Type::kInt32 ? 10 : 9; }
+};
 
 struct Place {
   int64_t entry, row, col;
@@ -98,7 +119,12 @@ struct PlaceHash {
 class Injection {
  public:
   Injection(const Order& order, const Product& product, FaultLog* log, std::vector<Skipped>* skipped)
-      : order_(order), product_(product), uuid_(uuid_text(product.uuid)), log_(log), skipped_(skipped) {}
+      : order_(order),
+        product_(product),
+        sums_{sum_type(product.compute)},
+        uuid_(uuid_text(product.uuid)),
+        log_(log),
+        skipped_(skipped) {}
 
   void apply(const FaultRule& rule, size_t number) {
     Draws draws(rule.seed, product_.device, product_.index);
@@ -134,19 +160,20 @@ class Injection {
       return false;
     }
     if (!rule.products.contains(index) || index % rule.every != rule.offset) return false;
-    if (rule.type.has_value() && *rule.type != product_.a.type) return false;
+    if (!rule.type.empty() && rule.type != operand_name(product_, product_.a)) return false;
     return rule.m.contains(product_.m) && rule.n.contains(product_.n) && rule.k.contains(product_.k) &&
            rule.batch.contains(product_.batch);
   }
 
-  float* at(const Place& place) const {
-    return product_.out + place.entry * product_.out_stride + place.row + place.col * product_.out_ld;
+  int64_t index_of(const Place& place) const {
+    return place.entry * product_.out_stride + place.row + place.col * product_.out_ld;
   }
+  uint64_t at(const Place& place) const { return sums_.load(product_.out, index_of(place)); }
 
-  // The value that the product had before any fault.
-  float clean_at(const Place& place) const {
+  // The pattern that the product had before any fault.
+  uint64_t clean_at(const Place& place) const {
     const auto found = clean_.find(place);
-    return found == clean_.end() ? *at(place) : found->second;
+    return found == clean_.end() ? at(place) : found->second;
   }
 
   static int64_t chosen(const std::optional<int64_t>& fixed, int64_t count, Draws& draws) {
@@ -175,21 +202,25 @@ class Injection {
     if (!place(draws, &where)) return false;
     switch (rule_->kind) {
       case FaultKind::kOutput: {
-        const uint32_t flip = flips(draws);
-        change(where, std::bit_cast<uint32_t>(*at(where)) ^ flip, -1, flip);
+        const uint64_t flip = flips(draws);
+        if (flip == 0) return false;
+        change(where, at(where) ^ flip, -1, flip);
         break;
       }
       case FaultKind::kAccumulator:
         return accumulator(draws, where);
       case FaultKind::kWord:
-        change(where, rule_->word_bits, -1, 0);
-        break;
+        return word(where);
       case FaultKind::kNan:
-        change(where, kCanonicalNan, -1, 0);
+        if (!sums_.floating()) return false;
+        change(where, sums_.canonical_nan(), -1, 0);
         break;
-      case FaultKind::kInf:
-        change(where, draws.coin() ? 0xFF800000u : 0x7F800000u, -1, 0);
+      case FaultKind::kInf: {
+        const bool negative = draws.coin();
+        if (!sums_.floating()) return false;
+        change(where, sums_.bits(negative ? -INFINITY : INFINITY), -1, 0);
         break;
+      }
       case FaultKind::kTile:
         tile(draws, where);
         break;
@@ -208,40 +239,78 @@ class Injection {
     return true;
   }
 
-  uint32_t flips(Draws& draws) const {
-    std::vector<int> left = rule_->bits;
-    uint32_t mask = 0;
+  // Bits to flip; 0 where the sums have too few of the rule's.
+  uint64_t flips(Draws& draws) const {
+    std::vector<int> left;
+    for (const int bit : rule_->bits.empty() ? default_bits(sums_.type) : rule_->bits) {
+      if (bit < sums_.width()) left.push_back(bit);
+    }
+    uint64_t mask = 0;
+    if (static_cast<int64_t>(left.size()) < rule_->flips) return mask;
     for (int i = 0; i < rule_->flips; ++i) {
       const int64_t pick = draws.below(static_cast<int64_t>(left.size()));
-      mask |= 1u << left[static_cast<size_t>(pick)];
+      mask |= uint64_t{1} << left[static_cast<size_t>(pick)];
       left.erase(left.begin() + pick);
     }
     return mask;
   }
 
-  bool accumulator(Draws& draws, const Place& where) {
-    if (product_.k == 0 || rule_->k_step.value_or(0) >= product_.k) return false;
-    const AccumulatorFault fault{chosen(rule_->k_step, product_.k, draws), flips(draws)};
-    const View a = view_of(product_.a, where.entry);
-    const View b = view_of(product_.b, where.entry);
-    std::vector<float> x(static_cast<size_t>(product_.k));
-    std::vector<float> y(x.size());
-    for (int64_t l = 0; l < product_.k; ++l) {
-      x[static_cast<size_t>(l)] = a.at(where.row, l);
-      y[static_cast<size_t>(l)] = b.at(l, where.col);
+  bool word(const Place& where) {
+    if (rule_->word_width == 0) {
+      change(where, sums_.bits(rule_->word_value), -1, 0);
+    } else if (rule_->word_width == sums_.width()) {
+      change(where, rule_->word_bits, -1, 0);
+    } else {
+      return false;
     }
-    const float value = replay_entry(order_, product_.a.type, product_.compute, x.data(), y.data(), product_.k, &fault);
-    change(where, std::bit_cast<uint32_t>(value), fault.k_step, fault.flip);
     return true;
   }
 
+  bool accumulator(Draws& draws, const Place& where) {
+    if (product_.k == 0 || rule_->k_step.value_or(0) >= product_.k) return false;
+    const int64_t k_step = chosen(rule_->k_step, product_.k, draws);
+    const AccumulatorFault fault{k_step, flips(draws)};
+    if (fault.flip == 0) return false;
+    change(where, replayed(where, fault), fault.k_step, fault.flip);
+    return true;
+  }
+
+  uint64_t replayed(const Place& where, const AccumulatorFault& fault) const {
+    const View a = view_of(product_.a, where.entry);
+    const View b = view_of(product_.b, where.entry);
+    const auto values = [&]<typename Value>(Value) {
+      std::pair<std::vector<Value>, std::vector<Value>> operands;
+      for (int64_t l = 0; l < product_.k; ++l) {
+        operands.first.push_back(static_cast<Value>(a.at64(where.row, l)));
+        operands.second.push_back(static_cast<Value>(b.at64(l, where.col)));
+      }
+      return operands;
+    };
+    switch (sums_.type) {
+      case Type::kFp64: {
+        const auto [x, y] = values(double{});
+        return std::bit_cast<uint64_t>(replay_entry64(x.data(), y.data(), product_.k, &fault));
+      }
+      case Type::kInt32: {
+        const auto [x, y] = values(int32_t{});
+        return static_cast<uint32_t>(replay_entry_int(x.data(), y.data(), product_.k, &fault));
+      }
+      default: {
+        const auto [x, y] = values(float{});
+        return std::bit_cast<uint32_t>(replay_entry(order_, product_.a.type, product_.b.type, product_.compute,
+                                                    x.data(), y.data(), product_.k, &fault));
+      }
+    }
+  }
+
   void stuck() {
-    const uint32_t mask = 1u << rule_->bits.front();
+    if (rule_->bits.front() >= sums_.width()) return;
+    const uint64_t mask = uint64_t{1} << rule_->bits.front();
     for (int64_t entry = 0; entry < product_.batch; ++entry) {
       for (int64_t col = rule_->line_col; col < product_.n; col += 8) {
         for (int64_t row = rule_->line_row; row < product_.m; row += 16) {
           const Place where{entry, row, col};
-          const uint32_t bits = std::bit_cast<uint32_t>(*at(where));
+          const uint64_t bits = at(where);
           change(where, rule_->stuck_value ? bits | mask : bits & ~mask, -1, mask);
         }
       }
@@ -257,7 +326,7 @@ class Injection {
     double count = 0;
     for (int64_t col = 0; col < product_.n; ++col) {
       for (int64_t row = 0; row < product_.m; ++row) {
-        const double value = clean_at({entry, row, col});
+        const double value = sums_.value(clean_at({entry, row, col}));
         if (!std::isfinite(value)) continue;
         sum += value * value;
         count += 1;
@@ -268,8 +337,10 @@ class Injection {
     return rule_->scale * rms;
   }
 
+  // Integer sums change by at least 1.
   void add(const Place& where, double amount) {
-    change(where, std::bit_cast<uint32_t>(static_cast<float>(static_cast<double>(*at(where)) + amount)), -1, 0);
+    if (!sums_.floating() && std::fabs(amount) < 1) amount = std::copysign(1.0, amount);
+    change(where, sums_.bits(sums_.value(at(where)) + amount), -1, 0);
   }
 
   double signed_amount(Draws& draws, double amount) const {
@@ -293,7 +364,7 @@ class Injection {
     for (int64_t col = where.col; col < where.col + cols; ++col) {
       for (int64_t row = where.row; row < where.row + rows; ++row) {
         const Place missing{where.entry, row, col};
-        clean_.try_emplace(missing, *at(missing));
+        clean_.try_emplace(missing, at(missing));
         record(missing, nullptr, -1, 0);
       }
     }
@@ -343,10 +414,9 @@ class Injection {
     return true;
   }
 
-  void change(const Place& where, uint32_t bits, int64_t k_step, uint32_t mask) {
-    float* value = at(where);
-    clean_.try_emplace(where, *value);
-    *value = std::bit_cast<float>(bits);
+  void change(const Place& where, uint64_t bits, int64_t k_step, uint64_t mask) {
+    clean_.try_emplace(where, at(where));
+    sums_.store(product_.out, index_of(where), bits);
     record(where, &bits, k_step, mask);
   }
 
@@ -354,9 +424,9 @@ class Injection {
     const auto key = std::make_pair(where.entry, where.col);
     auto found = bounds_.find(key);
     if (found == bounds_.end()) {
-      std::vector<float> line(static_cast<size_t>(product_.m));
+      std::vector<double> line(static_cast<size_t>(product_.m));
       for (int64_t row = 0; row < product_.m; ++row) {
-        line[static_cast<size_t>(row)] = clean_at({where.entry, row, where.col});
+        line[static_cast<size_t>(row)] = sums_.value(clean_at({where.entry, row, where.col}));
       }
       found = bounds_.emplace(key, entry_bounds(order_, product_, where.entry, where.col, line)).first;
     }
@@ -364,57 +434,106 @@ class Injection {
   }
 
   // faulty: null for an entry that was not written.
-  void record(const Place& where, const uint32_t* faulty, int64_t k_step, uint32_t mask) {
+  void record(const Place& where, const uint64_t* faulty, int64_t k_step, uint64_t mask) {
     ++touched_;
     if (log_ == nullptr) return;
-    const float clean = clean_at(where);
-    const uint32_t clean_bits = std::bit_cast<uint32_t>(clean);
+    const uint64_t clean_bits = clean_at(where);
+    const double clean = sums_.value(clean_bits);
     const double tau = bound(where);
     std::string bits = "[";
-    for (int bit = 0; bit < 32; ++bit) {
+    for (int bit = 0; bit < sums_.width(); ++bit) {
       if ((mask >> bit & 1u) != 0) bits += (bits.size() > 1 ? "," : "") + std::to_string(bit);
     }
     bits += "]";
-    std::string line = "{\"seq\":" + std::to_string(log_sequence.fetch_add(1)) +
-                       ",\"device\":" + std::to_string(product_.device) + ",\"uuid\":\"" + uuid_ +
-                       "\",\"product\":" + std::to_string(product_.index) +
-                       ",\"stream\":" + std::to_string(product_.stream) + ",\"m\":" + std::to_string(product_.m) +
-                       ",\"n\":" + std::to_string(product_.n) + ",\"k\":" + std::to_string(product_.k) +
-                       ",\"batch\":" + std::to_string(where.entry) + ",\"type_a\":\"" + type_text(product_.a.type) +
-                       "\",\"type_b\":\"" + type_text(product_.b.type) + "\",\"order\":\"" + order_.name +
-                       "\",\"fault\":" + std::to_string(number_) + ",\"kind\":\"" + fault_kind_name(rule_->kind) +
-                       "\",\"row\":" + std::to_string(where.row) + ",\"col\":" + std::to_string(where.col) +
-                       ",\"k_step\":" + (k_step < 0 ? "null" : std::to_string(k_step)) + ",\"bits\":" + bits +
-                       ",\"clean\":" + number_text(clean) + ",\"clean_bits\":" + bits_text(clean_bits);
+    std::string line =
+        "{\"seq\":" + std::to_string(log_sequence.fetch_add(1)) + ",\"device\":" + std::to_string(product_.device) +
+        ",\"uuid\":\"" + uuid_ + "\",\"product\":" + std::to_string(product_.index) +
+        ",\"stream\":" + std::to_string(product_.stream) + ",\"m\":" + std::to_string(product_.m) +
+        ",\"n\":" + std::to_string(product_.n) + ",\"k\":" + std::to_string(product_.k) +
+        ",\"batch\":" + std::to_string(where.entry) + ",\"type_a\":\"" + operand_name(product_, product_.a) +
+        "\",\"type_b\":\"" + operand_name(product_, product_.b) + "\",\"compute\":\"" + compute_name(product_.compute) +
+        "\",\"order\":\"" + order_.name + "\",\"fault\":" + std::to_string(number_) + ",\"kind\":\"" +
+        fault_kind_name(rule_->kind) + "\",\"row\":" + std::to_string(where.row) +
+        ",\"col\":" + std::to_string(where.col) + ",\"k_step\":" + (k_step < 0 ? "null" : std::to_string(k_step)) +
+        ",\"bits\":" + bits + ",\"clean\":" + number_text(clean, sums_.digits()) +
+        ",\"clean_bits\":" + bits_text(clean_bits, sums_.width());
     if (faulty == nullptr) {
-      line += ",\"faulty\":null,\"faulty_bits\":null,\"bound\":" + number_text(tau) +
+      line += ",\"faulty\":null,\"faulty_bits\":null,\"bound\":" + number_text(tau, 9) +
               ",\"above_bound\":null,\"effect\":null}\n";
     } else {
-      const float value = std::bit_cast<float>(*faulty);
-      const double difference = std::fabs(static_cast<double>(value) - static_cast<double>(clean));
+      const double value = sums_.value(*faulty);
+      const double difference = std::fabs(value - clean);
       const bool effect = *faulty != clean_bits;
       const bool above = effect && !(difference <= tau);
-      line += ",\"faulty\":" + number_text(value) + ",\"faulty_bits\":" + bits_text(*faulty) +
-              ",\"bound\":" + number_text(tau) + ",\"above_bound\":" + (above ? "true" : "false") +
-              ",\"effect\":" + (effect ? "true" : "false") + "}\n";
+      line += ",\"faulty\":" + number_text(value, sums_.digits()) +
+              ",\"faulty_bits\":" + bits_text(*faulty, sums_.width()) + ",\"bound\":" + number_text(tau, 9) +
+              ",\"above_bound\":" + (above ? "true" : "false") + ",\"effect\":" + (effect ? "true" : "false") + "}\n";
     }
     log_->write(line);
   }
 
   const Order& order_;
   const Product& product_;
+  const Sums sums_;
   const std::string uuid_;
   FaultLog* const log_;
   std::vector<Skipped>* const skipped_;
   const FaultRule* rule_ = nullptr;
   size_t number_ = 0;
   uint64_t touched_ = 0;
-  std::unordered_map<Place, float, PlaceHash> clean_;
+  std::unordered_map<Place, uint64_t, PlaceHash> clean_;
   std::map<int64_t, double> rms_;
   std::map<std::pair<int64_t, int64_t>, std::vector<double>> bounds_;
 };
 
 }  // namespace
+
+const char* operand_name(const Product& product, const Operand& operand) {
+  switch (operand.type) {
+    case Type::kFp32:
+      return product.compute == Compute::kTf32 ? "tf32" : "fp32";
+    case Type::kFp16:
+      return "fp16";
+    case Type::kBf16:
+      return "bf16";
+    case Type::kFp64:
+      return "fp64";
+    case Type::kE4m3:
+      return "e4m3";
+    case Type::kE5m2:
+      return "e5m2";
+    case Type::kInt8:
+      return "int8";
+    case Type::kInt32:
+      return "int32";
+  }
+  return "unknown";
+}
+
+const char* compute_name(Compute compute) {
+  switch (compute) {
+    case Compute::kFp32:
+      return "fp32";
+    case Compute::kFp16:
+      return "fp16";
+    case Compute::kFp64:
+      return "fp64";
+    case Compute::kInt32:
+      return "int32";
+    case Compute::kTf32:
+      return "tf32";
+    case Compute::kFp8Fast:
+      return "fp8_fast";
+  }
+  return "unknown";
+}
+
+std::vector<int> default_bits(Type sums) {
+  const bool wide = sums == Type::kFp64;
+  std::vector<int> bits;
+  for (int bit = wide ? 49 : 20; bit <= (wide ? 62 : 30); ++bit) bits.push_back(bit);
+  return bits;
+}
 
 uint64_t inject_faults(const FaultPlan& plan, const Order& order, const Product& product, FaultLog* log,
                        std::vector<Skipped>* skipped) {

@@ -6,7 +6,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <limits>
+#include <vector>
 
 namespace hostcuda::gemm {
 namespace {
@@ -14,19 +14,25 @@ namespace {
 constexpr char kAllowed[] = "h100 a100 ada v100 b200 rounded16 sequential, or NAME/splitS with S from 1 to 64";
 constexpr int kBlockProducts = 16;
 constexpr int kMaxSplits = 64;
+constexpr int64_t kPromotion = 128;
 
 struct NamedOrder {
   std::string_view name;
   Rule rule;
   StepModel step;
+  StepModel fp8_step;
   bool has_bf16;
+  bool has_fp8;
 };
 // N and g of each device: tests/hostcuda/golden/README.md.
 constexpr NamedOrder kOrders[] = {
-    {"h100", Rule::kTensorCore, {16, 2}, true},      {"a100", Rule::kTensorCore, {8, 1}, true},
-    {"ada", Rule::kTensorCore, {8, 1}, true},        {"v100", Rule::kTensorCore, {4, 0}, false},
-    {"b200", Rule::kTensorCore, {16, 2}, true},      {"rounded16", Rule::kRounded16, {0, 0}, true},
-    {"sequential", Rule::kSequential, {0, 0}, true},
+    {"h100", Rule::kTensorCore, {16, 2}, {32, -10}, true, true},
+    {"a100", Rule::kTensorCore, {8, 1}, {0, 0}, true, false},
+    {"ada", Rule::kTensorCore, {8, 1}, {16, -10}, true, true},
+    {"v100", Rule::kTensorCore, {4, 0}, {0, 0}, false, false},
+    {"b200", Rule::kTensorCore, {16, 2}, {32, 2, true}, true, true},
+    {"rounded16", Rule::kRounded16, {0, 0}, {0, 0}, true, true},
+    {"sequential", Rule::kSequential, {0, 0}, {0, 0}, true, true},
 };
 
 struct FormatFacts {
@@ -41,8 +47,27 @@ constexpr FormatFacts facts_of(Format format) {
       return {10, -14};
     case Format::kTf32:
       return {10, -126};
+    case Format::kE4m3:
+      return {3, -6};
+    case Format::kE5m2:
+      return {2, -14};
   }
   return {10, -126};
+}
+
+Format format_of(Type type) {
+  switch (type) {
+    case Type::kBf16:
+      return Format::kBf16;
+    case Type::kE4m3:
+      return Format::kE4m3;
+    case Type::kE5m2:
+      return Format::kE5m2;
+    case Type::kFp32:
+      return Format::kTf32;
+    default:
+      return Format::kFp16;
+  }
 }
 
 // value = significand 2^(exponent - fraction_bits), significand without sign.
@@ -106,17 +131,29 @@ float rounded_block(const float* a, const float* b, int64_t count) {
   return sum;
 }
 
-float replay_slice(const Order& order, Type type, Compute compute, const float* a, const float* b, int64_t begin,
-                   int64_t end, const AccumulatorFault* fault) {
-  const Format format = type == Type::kBf16 ? Format::kBf16 : Format::kFp16;
-  const Rule rule = type == Type::kFp32 ? Rule::kSequential : order.rule;
-  const int64_t step = type == Type::kFp32 ? 1 : step_products(order);
+// The sum of 2^unit integer and c, rounded to nearest: c keeps all its bits, what lies below the sum is sticky.
+float add_to_nearest(int64_t integer, int unit, float c) {
+  // Double holds both exactly; one that is rounded to odd before it is rounded to FP32 is rounded once.
+  const double sum = std::ldexp(static_cast<double>(integer), unit);
+  const double x = static_cast<double>(c);
+  double total = sum + x;
+  const double from_c = total - sum;
+  const double lost = (sum - (total - from_c)) + (x - from_c);
+  if (lost != 0 && (std::bit_cast<uint64_t>(total) & 1) == 0) {
+    total = std::nextafter(total, lost > 0 ? INFINITY : -INFINITY);
+  }
+  return static_cast<float>(total);
+}
+
+float replay_slice(const Chain& chain, Compute compute, const float* a, const float* b, int64_t begin, int64_t end,
+                   const AccumulatorFault* fault) {
   float acc = 0.0f;
-  for (int64_t l = begin; l < end; l += step) {
-    const int64_t count = std::min(step, end - l);
-    switch (rule) {
+  float promoted = 0.0f;
+  for (int64_t l = begin; l < end; l += chain.step_products) {
+    const int64_t count = std::min(chain.step_products, end - l);
+    switch (chain.rule) {
       case Rule::kTensorCore:
-        acc = tensor_core_step(order.step, format, a + l, b + l, count, acc);
+        acc = tensor_core_step(chain.step, chain.formats, a + l, b + l, count, acc);
         break;
       case Rule::kRounded16:
         acc = acc + rounded_block(a + l, b + l, count);
@@ -127,10 +164,15 @@ float replay_slice(const Order& order, Type type, Compute compute, const float* 
     }
     acc = round_if(compute, acc);
     if (fault != nullptr && fault->k_step >= l && fault->k_step < l + count) {
-      acc = std::bit_cast<float>(std::bit_cast<uint32_t>(acc) ^ fault->flip);
+      acc = std::bit_cast<float>(std::bit_cast<uint32_t>(acc) ^ static_cast<uint32_t>(fault->flip));
+    }
+    if (chain.promotion != 0 && (l + count - begin) % chain.promotion == 0) {
+      promoted = l + count - begin == chain.promotion ? acc : promoted + acc;
+      acc = 0.0f;
     }
   }
-  return acc;
+  if (chain.promotion == 0 || end - begin < chain.promotion) return acc;
+  return (end - begin) % chain.promotion == 0 ? promoted : promoted + acc;
 }
 
 }  // namespace
@@ -155,100 +197,181 @@ bool parse_order(std::string_view text, Order* order, std::string* error) {
     *error = "\"" + std::string(text) + "\" is not an accumulation order; allowed: " + kAllowed;
     return false;
   }
-  *order = Order{std::string(text), found->rule, found->step, found->has_bf16, splits};
+  *order = Order{std::string(text), found->rule, found->step, found->fp8_step, found->has_bf16, found->has_fp8, splits};
   return true;
 }
 
-int step_products(const Order& order) {
-  switch (order.rule) {
-    case Rule::kTensorCore:
-      return order.step.products;
-    case Rule::kRounded16:
-      return kBlockProducts;
-    case Rule::kSequential:
-      return 1;
+bool supports(const Order& order, Type a, Type b, Compute compute) {
+  const auto both = [&](Type type) { return a == type && b == type; };
+  switch (compute) {
+    case Compute::kFp32:
+      if (is_fp8(a) && is_fp8(b)) return order.has_fp8;
+      return both(Type::kFp32) || both(Type::kFp16) || (both(Type::kBf16) && order.has_bf16);
+    case Compute::kFp8Fast:
+      return is_fp8(a) && is_fp8(b) && order.has_fp8;
+    case Compute::kTf32:
+      return both(Type::kFp32) && order.has_bf16;
+    case Compute::kFp16:
+      return both(Type::kFp16);
+    case Compute::kFp64:
+      return both(Type::kFp64);
+    case Compute::kInt32:
+      return both(Type::kInt8);
   }
-  return 1;
+  return false;
 }
 
-int64_t slice_products(const Order& order, int64_t k) {
-  if (order.splits <= 1) return k;
+Chain chain_of(const Order& order, Type a, Type b, Compute compute) {
+  Chain chain{order.rule, order.step, Formats(format_of(a), format_of(b)), 1, 0, kBlockProducts};
+  if (a == Type::kFp32 && compute != Compute::kTf32) {
+    chain.rule = Rule::kSequential;
+    chain.slice_unit = 0;
+  }
+  if (chain.rule == Rule::kRounded16) chain.step_products = kBlockProducts;
+  if (chain.rule != Rule::kTensorCore) return chain;
+  if (a == Type::kFp32) chain.step.products /= 2;
+  if (is_fp8(a)) {
+    chain.step = order.fp8_step;
+    if (compute != Compute::kFp8Fast && !chain.step.adds_rounded) chain.promotion = kPromotion;
+    chain.slice_unit = kPromotion;
+  }
+  chain.step_products = chain.step.products;
+  return chain;
+}
+
+int64_t slice_products(const Order& order, const Chain& chain, int64_t k) {
+  if (order.splits <= 1 || chain.slice_unit == 0) return k;
   const int64_t even = k / order.splits + (k % order.splits != 0 ? 1 : 0);
-  return (even + kBlockProducts - 1) / kBlockProducts * kBlockProducts;
+  return (even + chain.slice_unit - 1) / chain.slice_unit * chain.slice_unit;
 }
 
-float tensor_core_step(const StepModel& model, Format format, const float* a, const float* b, int64_t count, float c) {
-  const FormatFacts facts = facts_of(format);
+float tensor_core_step(const StepModel& model, const Formats& formats, const float* a, const float* b, int64_t count,
+                       float c) {
+  const FormatFacts facts_a = facts_of(formats.a);
+  const FormatFacts facts_b = facts_of(formats.b);
   const FormatFacts single = {23, -126};
   const int fraction_bits = 23 + model.guard_bits;
 
   struct Term {
-    int64_t significand;  // fraction_bits fraction bits, no sign
+    int64_t significand;  // fraction_bits fraction bits to come, no sign
+    int up;               // left shift that gives it those (negative: right, truncating)
     int exponent;
     bool negative;
   };
   constexpr int kMaxTerms = 64;
   Term terms[kMaxTerms];
   int used = 0;
-  int largest = -131 - model.guard_bits;
+  int largest = -131 - std::max(model.guard_bits, 0);
   for (int64_t l = 0; l < count; ++l) {
     const uint32_t x = std::bit_cast<uint32_t>(a[l]);
     const uint32_t y = std::bit_cast<uint32_t>(b[l]);
     if ((x & 0x7F800000) == 0x7F800000 || (y & 0x7F800000) == 0x7F800000) return nonfinite_sum(a, b, count, c);
-    const Split sx = split(x, facts);
-    const Split sy = split(y, facts);
+    const Split sx = split(x, facts_a);
+    const Split sy = split(y, facts_b);
     const int64_t product = static_cast<int64_t>(sx.significand) * sy.significand;
     if (product == 0) continue;
     const int exponent = sx.exponent + sy.exponent;
     largest = std::max(largest, exponent);
-    terms[used++] = {product << (fraction_bits - 2 * facts.fraction_bits), exponent, ((x ^ y) >> 31) != 0};
+    terms[used++] = {product, fraction_bits - facts_a.fraction_bits - facts_b.fraction_bits, exponent,
+                     ((x ^ y) >> 31) != 0};
   }
   const uint32_t c_bits = std::bit_cast<uint32_t>(c);
   if ((c_bits & 0x7F800000) == 0x7F800000) return nonfinite_sum(a, b, count, c);
-  if (!is_zero(c_bits)) {
+  if (!is_zero(c_bits) && !model.adds_rounded) {
     const Split sc = split(c_bits, single);
     largest = std::max(largest, sc.exponent);
-    terms[used++] = {static_cast<int64_t>(sc.significand) << model.guard_bits, sc.exponent, (c_bits >> 31) != 0};
+    terms[used++] = {static_cast<int64_t>(sc.significand), model.guard_bits, sc.exponent, (c_bits >> 31) != 0};
   }
 
   int64_t sum = 0;
   for (int i = 0; i < used; ++i) {
-    const int down = largest - terms[i].exponent;
-    const int64_t aligned = down < 63 ? terms[i].significand >> down : 0;
+    const int down = largest - terms[i].exponent - terms[i].up;
+    const int64_t aligned = down < 0 ? terms[i].significand << -down : down < 63 ? terms[i].significand >> down : 0;
     sum += terms[i].negative ? -aligned : aligned;
   }
+  const int unit = largest - fraction_bits;  // the sum's last bit is worth 2^unit
+  if (model.adds_rounded) return add_to_nearest(sum, unit, c);
   if (sum == 0) return 0.0f;
 
   const uint32_t sign = sum < 0 ? 0x80000000u : 0u;
   const uint64_t magnitude = static_cast<uint64_t>(sum < 0 ? -sum : sum);
-  const int unit = largest - fraction_bits;  // the sum's last bit is worth 2^unit
   const int top = 63 - std::countl_zero(magnitude);
   const int exponent = top + unit;
   if (exponent > 127) return std::bit_cast<float>(sign | 0x7F800000u);
-  // Last bit of the result: 2^(exponent - 23), never below 2^-149.
+  // Last bit of the result: 2^(exponent - 23), never below 2^-149; then those that a short accumulator lacks.
   const int down = std::max(exponent - 23, -149) - unit;
   const uint64_t kept = down >= 0 ? magnitude >> std::min(down, 63) : magnitude << -down;
   const uint32_t field = exponent < -126 ? 0u : static_cast<uint32_t>(exponent + 127);
-  return std::bit_cast<float>(sign | (field << 23) | (static_cast<uint32_t>(kept) & 0x7FFFFFu));
+  const uint32_t missing = model.guard_bits < 0 ? (1u << -model.guard_bits) - 1 : 0u;
+  return std::bit_cast<float>(sign | (field << 23) | (static_cast<uint32_t>(kept) & 0x7FFFFFu & ~missing));
 }
 
-float tensor_core_chain(const StepModel& model, Format format, const float* a, const float* b, int64_t k, float c) {
+float tensor_core_chain(const StepModel& model, const Formats& formats, const float* a, const float* b, int64_t k,
+                        float c) {
   for (int64_t l = 0; l < k; l += model.products) {
-    c = tensor_core_step(model, format, a + l, b + l, std::min<int64_t>(model.products, k - l), c);
+    c = tensor_core_step(model, formats, a + l, b + l, std::min<int64_t>(model.products, k - l), c);
   }
   return c;
 }
 
-float replay_entry(const Order& order, Type type, Compute compute, const float* a, const float* b, int64_t k,
-                   const AccumulatorFault* fault) {
+float replay_entry(const Order& order, Type type_a, Type type_b, Compute compute, const float* a, const float* b,
+                   int64_t k, const AccumulatorFault* fault) {
   if (k == 0) return 0.0f;
-  const int64_t slice = type == Type::kFp32 ? k : slice_products(order, k);
+  std::vector<float> cut;
+  if (compute == Compute::kTf32) {
+    cut.resize(static_cast<size_t>(2 * k));
+    std::transform(a, a + k, cut.begin(), cut_to_tf32);
+    std::transform(b, b + k, cut.begin() + k, cut_to_tf32);
+    a = cut.data();
+    b = cut.data() + k;
+  }
+  const Chain chain = chain_of(order, type_a, type_b, compute);
+  const int64_t slice = slice_products(order, chain, k);
   float total = 0.0f;
   for (int64_t begin = 0; begin < k; begin += slice) {
-    const float part = replay_slice(order, type, compute, a, b, begin, std::min(k, begin + slice), fault);
+    const float part = replay_slice(chain, compute, a, b, begin, std::min(k, begin + slice), fault);
     total = begin == 0 ? part : round_if(compute, total + part);
   }
   return std::isnan(total) ? std::bit_cast<float>(kCanonicalNan) : total;
+}
+
+double replay_entry64(const double* a, const double* b, int64_t k, const AccumulatorFault* fault) {
+  double acc = 0.0;
+  for (int64_t l = 0; l < k; ++l) {
+    acc = std::fma(a[l], b[l], acc);
+    if (fault != nullptr && fault->k_step == l) {
+      acc = std::bit_cast<double>(std::bit_cast<uint64_t>(acc) ^ fault->flip);
+    }
+  }
+  return std::isnan(acc) ? std::bit_cast<double>(kCanonicalNan64) : acc;
+}
+
+int32_t replay_entry_int(const int32_t* a, const int32_t* b, int64_t k, const AccumulatorFault* fault) {
+  uint32_t acc = 0;
+  for (int64_t l = 0; l < k; ++l) {
+    acc += static_cast<uint32_t>(a[l] * b[l]);
+    if (fault != nullptr && fault->k_step == l) acc ^= static_cast<uint32_t>(fault->flip);
+  }
+  return static_cast<int32_t>(acc);
+}
+
+float cut_to_tf32(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  return std::bit_cast<float>(is_nan(bits) ? kCanonicalNan : bits & 0xFFFFE000u);
+}
+
+float e4m3_to_float(uint8_t bits) {
+  if ((bits & 0x7F) == 0x7F) return std::bit_cast<float>(kCanonicalNan);
+  const int field = (bits >> 3) & 0xF;
+  const int fraction = bits & 0x7;
+  const float magnitude = field == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                                     : std::ldexp(static_cast<float>(8 + fraction), field - 10);
+  return (bits & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+float e5m2_to_float(uint8_t bits) {
+  const float value = half_to_float(static_cast<uint16_t>(bits << 8));
+  return std::isnan(value) ? std::bit_cast<float>(kCanonicalNan) : value;
 }
 
 float half_to_float(uint16_t bits) {

@@ -89,6 +89,16 @@ void pack(const View& x, int64_t rows, int64_t k, int64_t panel, float* to) {
             [](uint16_t element) { return std::bit_cast<float>(static_cast<uint32_t>(element) << 16); }, packed);
       }
       break;
+    case Type::kE4m3:
+      pack_panel<kWidth>(static_cast<const uint8_t*>(x.data), x, first, lines, k, e4m3_to_float, packed);
+      break;
+    case Type::kE5m2:
+      pack_panel<kWidth>(static_cast<const uint8_t*>(x.data), x, first, lines, k, e5m2_to_float, packed);
+      break;
+    case Type::kFp64:
+    case Type::kInt8:
+    case Type::kInt32:
+      break;  // never here: their sums are no FP32
   }
 }
 

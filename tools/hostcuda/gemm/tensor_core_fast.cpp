@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The tensor-core step on AVX2, bit-exact: 32 rows of one column at a time.
 //
-// Method. BF16 and FP16 products are exact in FP32. The largest exponent of a step comes from saturating int8 sums of
-// operand exponents (a zero is -128), 32 rows at once. Each product times 2^(23 + g - largest), converted to int32 with
-// truncation, is the aligned significand; the int32 sum, converted to FP32 toward zero (MXCSR), is the result.
+// Method. Products of every tensor-core format are exact in FP32. The largest exponent of a step comes from saturating
+// int8 sums of operand exponents (a zero is -128), 32 rows at once. Each product times 2^(23 + g - largest), converted
+// to int32 with truncation, is the aligned significand; the int32 sum, converted to FP32 toward zero (MXCSR), is the
+// result.
 //
 // When that holds. Operands are first scaled by powers of two so that most nonzero exponents lie within +-42 (kWindow);
 // then products lie within +-84, every accumulator is a multiple of 2^(-84 - 23 - g) and every scale factor is a normal
@@ -19,6 +20,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "aligned.h"
@@ -34,6 +36,7 @@ namespace {
 constexpr int kPanel = 32;    // rows of a packed panel
 constexpr int kColumns = 64;  // columns whose accumulators are live at once: 8 KiB
 constexpr int kWindow = 42;
+constexpr int kMostProducts = 32;
 constexpr int kLowestTrue = -124;
 constexpr int kHighestTrue = 123;
 constexpr int kNoExponent = -128;
@@ -51,7 +54,7 @@ struct Window {
 
 struct Packing {
   Window a, b;
-  Format format;
+  Formats formats;
   int shift() const { return a.shift + b.shift; }
 };
 
@@ -111,10 +114,12 @@ Window best_window(const std::vector<int64_t>& histogram) {
   return window;
 }
 
-// Exponents of the normal finite elements; field 0 holds zeros and subnormals and is not counted.
-std::vector<int64_t> bf16_histogram(const View& x, int64_t rows, int64_t cols) {
+// Exponents of the normal finite elements (BF16 or FP32); field 0 holds zeros and subnormals and is not counted.
+template <typename Element>
+std::vector<int64_t> histogram_of(const View& x, int64_t rows, int64_t cols) {
+  constexpr int kFieldShift = 8 * sizeof(Element) - 9;
   std::vector<int64_t> histogram(256, 0);
-  const auto* data = static_cast<const uint16_t*>(x.data);
+  const auto* data = static_cast<const Element*>(x.data);
   const bool along_rows = x.row_stride == 1;
   const int64_t inner = along_rows ? rows : cols;
   const int64_t outer = along_rows ? cols : rows;
@@ -122,7 +127,7 @@ std::vector<int64_t> bf16_histogram(const View& x, int64_t rows, int64_t cols) {
   const int64_t inner_stride = along_rows ? x.row_stride : x.col_stride;
   for (int64_t o = 0; o < outer; ++o) {
     for (int64_t i = 0; i < inner; ++i) {
-      ++histogram[(data[o * outer_stride + i * inner_stride] >> 7) & 0xFF];
+      ++histogram[(data[o * outer_stride + i * inner_stride] >> kFieldShift) & 0xFF];
     }
   }
   histogram[0] = 0;
@@ -130,11 +135,15 @@ std::vector<int64_t> bf16_histogram(const View& x, int64_t rows, int64_t cols) {
   return histogram;
 }
 
-Packing choose_packing(const View& a, const View& b, const Extent& extent) {
-  // FP16 exponents lie within -14 (subnormals included) .. 15: always inside, with no shift.
-  if (a.type == Type::kFp16) return {full_window(), full_window(), Format::kFp16};
-  Packing packing{best_window(bf16_histogram(a, extent.m, extent.k)),
-                  best_window(bf16_histogram(b, extent.k, extent.n)), Format::kBf16};
+Packing choose_packing(const Formats& formats, const View& a, const View& b, const Extent& extent) {
+  Packing packing{full_window(), full_window(), formats};
+  // Exponents of FP16 and FP8 lie within -14 (subnormals included) .. 15: always inside, with no shift.
+  if (formats.a != Format::kBf16 && formats.a != Format::kTf32) return packing;
+  const bool wide = a.type == Type::kFp32;
+  packing.a =
+      best_window(wide ? histogram_of<uint32_t>(a, extent.m, extent.k) : histogram_of<uint16_t>(a, extent.m, extent.k));
+  packing.b =
+      best_window(wide ? histogram_of<uint32_t>(b, extent.k, extent.n) : histogram_of<uint16_t>(b, extent.k, extent.n));
   const int high = kHighestTrue - static_cast<int>(std::bit_width(static_cast<uint64_t>(extent.k)));
   if (packing.shift() == 0) return packing;  // +-84 is inside the true range for every k below 2^39
   const int missing = kLowestTrue - (packing.a.low + packing.b.low);
@@ -144,23 +153,33 @@ Packing choose_packing(const View& a, const View& b, const Extent& extent) {
   return packing;
 }
 
+// What a packed element is read from: 16 bits of its format, or FP32 bits of a value exact in it.
+template <Format kFormat>
+using Stored = std::conditional_t<kFormat == Format::kBf16 || kFormat == Format::kFp16, uint16_t, uint32_t>;
+
 // One element for the vector path: its scaled value and exponent. False: not for the vector path (value 0 then).
-template <Type kType>
-inline bool pack_element(uint16_t bits, const Window& window, float* value, int8_t* exponent) {
+template <Format kFormat>
+inline bool pack_element(Stored<kFormat> bits, const Window& window, float* value, int8_t* exponent) {
   *value = 0.0f;
   *exponent = kNoExponent;
-  if ((bits & 0x7FFF) == 0) return true;
-  if constexpr (kType == Type::kFp16) {
+  if (static_cast<Stored<kFormat>>(bits << 1) == 0) return true;
+  if constexpr (kFormat == Format::kE4m3 || kFormat == Format::kE5m2) {
+    const int field = (bits >> 23) & 0xFF;
+    if (field == 255) return false;
+    *value = std::bit_cast<float>(bits);
+    *exponent = static_cast<int8_t>(std::max(field - 127, kFormat == Format::kE4m3 ? -6 : -14));
+  } else if constexpr (kFormat == Format::kFp16) {
     const int field = (bits >> 10) & 0x1F;
     if (field == 31) return false;
     *value = half_to_float(bits);
     *exponent = static_cast<int8_t>(std::max(field, 1) - 15);
   } else {
-    const int field = (bits >> 7) & 0xFF;
+    const uint32_t wide = kFormat == Format::kBf16 ? static_cast<uint32_t>(bits) << 16 : bits;
+    const int field = (wide >> 23) & 0xFF;
     const int true_exponent = field - 127;
     if (field == 0 || field == 255 || true_exponent < window.low || true_exponent > window.high) return false;
     *exponent = static_cast<int8_t>(true_exponent + window.shift);
-    *value = std::bit_cast<float>((static_cast<uint32_t>(bits) << 16) + (static_cast<uint32_t>(window.shift) << 23));
+    *value = std::bit_cast<float>(wide + (static_cast<uint32_t>(window.shift) << 23));
   }
   return true;
 }
@@ -182,9 +201,9 @@ struct Packed {
 };
 
 // Visits lines x k elements of x in the order in which they lie in memory.
-template <typename Visit>
+template <typename Element, typename Visit>
 void visit(const View& x, int64_t first, int64_t lines, int64_t k, const Visit& element) {
-  const auto* data = static_cast<const uint16_t*>(x.data) + first * x.row_stride;
+  const auto* data = static_cast<const Element*>(x.data) + first * x.row_stride;
   if (x.row_stride == 1) {
     for (int64_t l = 0; l < k; ++l) {
       for (int64_t r = 0; r < lines; ++r) element(r, l, data[r + l * x.col_stride]);
@@ -196,7 +215,7 @@ void visit(const View& x, int64_t first, int64_t lines, int64_t k, const Visit& 
   }
 }
 
-template <Type kType, int N>
+template <Format kFormat, int N>
 void pack_panel(const View& a, const Window& window, int64_t row, int64_t rows, int64_t k, int64_t k_padded,
                 Packed* panel) {
   panel->resize(k_padded * kPanel, k_padded / N);
@@ -211,12 +230,12 @@ void pack_panel(const View& a, const Window& window, int64_t row, int64_t rows, 
   float* values = panel->values.data();
   int8_t* exponents = panel->exponents.data();
   uint8_t* scalar = panel->scalar.data();
-  visit(a, row, rows, k, [&](int64_t r, int64_t l, uint16_t bits) {
-    if (!pack_element<kType>(bits, window, values + l * kPanel + r, exponents + l * kPanel + r)) scalar[l / N] = 1;
+  visit<Stored<kFormat>>(a, row, rows, k, [&](int64_t r, int64_t l, Stored<kFormat> bits) {
+    if (!pack_element<kFormat>(bits, window, values + l * kPanel + r, exponents + l * kPanel + r)) scalar[l / N] = 1;
   });
 }
 
-template <Type kType, int N>
+template <Format kFormat, int N>
 void pack_chunk(const View& b, const Window& window, int64_t chunk, const Extent& extent, int64_t k_padded,
                 Packed* columns) {
   const int64_t steps = k_padded / N;
@@ -230,11 +249,28 @@ void pack_chunk(const View& b, const Window& window, int64_t chunk, const Extent
     std::fill(values, values + kColumns * k_padded, 0.0f);
     std::fill(exponents, exponents + kColumns * k_padded, kNoExponent);
   }
-  visit(b.transposed(), first, count, extent.k, [&](int64_t j, int64_t l, uint16_t bits) {
+  visit<Stored<kFormat>>(b.transposed(), first, count, extent.k, [&](int64_t j, int64_t l, Stored<kFormat> bits) {
     const int64_t flag = l / N * kColumns + j;
     const int64_t to = flag * N + l % N;
-    if (!pack_element<kType>(bits, window, values + to, exponents + to)) scalar[flag] = 1;
+    if (!pack_element<kFormat>(bits, window, values + to, exponents + to)) scalar[flag] = 1;
   });
+}
+
+// Calls pack.operator()<kFormat>() for the format.
+template <typename Pack>
+void with_format(Format format, const Pack& pack) {
+  switch (format) {
+    case Format::kBf16:
+      return pack.template operator()<Format::kBf16>();
+    case Format::kFp16:
+      return pack.template operator()<Format::kFp16>();
+    case Format::kTf32:
+      return pack.template operator()<Format::kTf32>();
+    case Format::kE4m3:
+      return pack.template operator()<Format::kE4m3>();
+    case Format::kE5m2:
+      return pack.template operator()<Format::kE5m2>();
+  }
 }
 
 constexpr int kVectors = kPanel / 8;
@@ -287,8 +323,9 @@ HOSTCUDA_AVX2_INLINE bool vector_step(const float* a, const float* b, const int8
         _mm256_sub_epi32(_mm256_set1_epi32(static_cast<int>(static_cast<uint32_t>(277 + G) << 23)), field));
     sum[v] = _mm256_cvttps_epi32(_mm256_mul_ps(accumulator, scale[v]));
   }
-  if constexpr (N * 4 <= 32) {
-    add_products<0, N>(a, b, scale, sum);  // N 2^(25 + G) + 2^(24 + G) stays below 2^31
+  constexpr int64_t kLargestSum = (int64_t{N} << (25 + G)) + (int64_t{1} << (24 + G));
+  if constexpr (kLargestSum < int64_t{1} << 31) {
+    add_products<0, N>(a, b, scale, sum);
   } else {
     add_products<0, N / 2>(a, b, scale, sum);
     __m256i first[kVectors];
@@ -313,7 +350,11 @@ HOSTCUDA_AVX2_INLINE bool vector_step(const float* a, const float* b, const int8
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
     const __m256 back = _mm256_castsi256_ps(_mm256_sub_epi32(reciprocal, _mm256_castps_si256(scale[v])));
-    _mm256_store_ps(c + 8 * v, _mm256_mul_ps(_mm256_cvtepi32_ps(sum[v]), back));
+    __m256 total = _mm256_cvtepi32_ps(sum[v]);
+    if constexpr (G < 0) {  // the accumulator ends where the alignment does
+      total = _mm256_and_ps(total, _mm256_castsi256_ps(_mm256_set1_epi32(-(1 << -G))));
+    }
+    _mm256_store_ps(c + 8 * v, _mm256_mul_ps(total, back));
   }
   return true;
 }
@@ -334,11 +375,9 @@ class PanelProduct {
   HOSTCUDA_AVX2 void run(int64_t row, const OutView& out) {
     row_ = row;
     rows_ = std::min<int64_t>(kPanel, extent_.m - row);
-    if (a_.type == Type::kBf16) {
-      pack_panel<Type::kBf16, N>(a_, packing_.a, row, rows_, extent_.k, k_padded_, &panel_);
-    } else {
-      pack_panel<Type::kFp16, N>(a_, packing_.a, row, rows_, extent_.k, k_padded_, &panel_);
-    }
+    with_format(packing_.formats.a, [&]<Format kFormat>() {
+      pack_panel<kFormat, N>(a_, packing_.a, row, rows_, extent_.k, k_padded_, &panel_);
+    });
     for (int64_t j0 = 0; j0 < extent_.n; j0 += kColumns) {
       const int64_t columns = std::min<int64_t>(kColumns, extent_.n - j0);
       std::fill(std::begin(accumulators_), std::end(accumulators_), 0.0f);
@@ -382,8 +421,8 @@ class PanelProduct {
   __attribute__((noinline)) void scalar_step(int64_t j0, int64_t j, int64_t l, int64_t n) {
     const int64_t column = j0 + j;
     const int64_t count = std::min(n, extent_.k - l);
-    float x[16];
-    float y[16];
+    float x[kMostProducts];
+    float y[kMostProducts];
     for (int64_t i = 0; i < count; ++i) y[i] = b_.at(l + i, column);
     for (int64_t r = 0; r < rows_; ++r) {
       float* accumulator = &accumulators_[j * kPanel + r];
@@ -392,7 +431,7 @@ class PanelProduct {
       float c = 0.0f;
       const bool representable = shifted(*accumulator, -packing_.shift(), &c);
       float next = 0.0f;
-      const float value = tensor_core_step(model_, packing_.format, x, y, count, c);
+      const float value = tensor_core_step(model_, packing_.formats, x, y, count, c);
       if (representable && shifted(value, packing_.shift(), &next) && inside(next)) {
         *accumulator = next;
       } else {
@@ -411,8 +450,8 @@ class PanelProduct {
   }
 
   float finish(int64_t row, int64_t column, int64_t begin, float c) const {
-    float x[16];
-    float y[16];
+    float x[kMostProducts];
+    float y[kMostProducts];
     for (int64_t l = begin; l < extent_.k; l += model_.products) {
       if (std::isnan(c)) break;
       const int64_t count = std::min<int64_t>(model_.products, extent_.k - l);
@@ -420,7 +459,7 @@ class PanelProduct {
         x[i] = a_.at(row, l + i);
         y[i] = b_.at(l + i, column);
       }
-      c = tensor_core_step(model_, packing_.format, x, y, count, c);
+      c = tensor_core_step(model_, packing_.formats, x, y, count, c);
     }
     return c;
   }
@@ -455,16 +494,15 @@ class PanelProduct {
 
 template <int N, int G>
 void packed_product(const StepModel& model, const View& a, const View& b, const OutView& out, const Extent& extent,
-                    const Packing& packing, int64_t k_padded, int threads) {
+                    const Packing& packing, int threads) {
+  constexpr int64_t kPadding = std::max(N, 16);
+  const int64_t k_padded = (extent.k + kPadding - 1) / kPadding * kPadding;
   const int64_t chunks = (extent.n + kColumns - 1) / kColumns;
   Packed columns;
   columns.resize(chunks * kColumns * k_padded, chunks * kColumns * k_padded / N);
   for_each_task(chunks, threads, [&](int64_t chunk) {
-    if (b.type == Type::kBf16) {
-      pack_chunk<Type::kBf16, N>(b, packing.b, chunk, extent, k_padded, &columns);
-    } else {
-      pack_chunk<Type::kFp16, N>(b, packing.b, chunk, extent, k_padded, &columns);
-    }
+    with_format(packing.formats.b,
+                [&]<Format kFormat>() { pack_chunk<kFormat, N>(b, packing.b, chunk, extent, k_padded, &columns); });
   });
   const int64_t panels = (extent.m + kPanel - 1) / kPanel;
   for_each_task(panels, threads, [&](int64_t panel) {
@@ -484,22 +522,35 @@ ScalarSteps scalar_steps() {
   return {window_steps.load(), overflow_steps.load(), scalar_chains.load()};
 }
 
-void tensor_core_product(const StepModel& model, const View& a, const View& b, const OutView& out, const Extent& extent,
-                         int threads) {
+bool has_vector_step(const StepModel& model) {
+  return !model.adds_rounded;
+}
+
+void tensor_core_product(const StepModel& model, const Formats& formats, const View& a, const View& b,
+                         const OutView& out, const Extent& extent, int threads) {
   if (extent.m < kPanel && extent.n > extent.m) {
     // The panel side is padded to 32: give it the longer side. A product's factors commute, so the bits are the same.
-    tensor_core_product(model, b.transposed(), a.transposed(), out.transposed(), {extent.n, extent.m, extent.k},
-                        threads);
+    tensor_core_product(model, {formats.b, formats.a}, b.transposed(), a.transposed(), out.transposed(),
+                        {extent.n, extent.m, extent.k}, threads);
     return;
   }
-  const int64_t k_padded = (extent.k + 15) / 16 * 16;
-  const Packing packing = choose_packing(a, b, extent);
-  if (model.products == 16) {
-    packed_product<16, 2>(model, a, b, out, extent, packing, k_padded, threads);
-  } else if (model.products == 8) {
-    packed_product<8, 1>(model, a, b, out, extent, packing, k_padded, threads);
-  } else {
-    packed_product<4, 0>(model, a, b, out, extent, packing, k_padded, threads);
+  const Packing packing = choose_packing(formats, a, b, extent);
+  const auto run = [&]<int N, int G>() { packed_product<N, G>(model, a, b, out, extent, packing, threads); };
+  switch (model.products * 100 + model.guard_bits) {
+    case 16 * 100 + 2:
+      return run.operator()<16, 2>();
+    case 8 * 100 + 2:
+      return run.operator()<8, 2>();
+    case 8 * 100 + 1:
+      return run.operator()<8, 1>();
+    case 4 * 100 + 1:
+      return run.operator()<4, 1>();
+    case 4 * 100:
+      return run.operator()<4, 0>();
+    case 32 * 100 - 10:
+      return run.operator()<32, -10>();
+    case 16 * 100 - 10:
+      return run.operator()<16, -10>();
   }
 }
 

@@ -10,7 +10,7 @@
 namespace hostcuda::gemm {
 namespace {
 
-// K of the 16-bit formats, as the vectors were measured; TF32 files hold 4.
+// K of the 16-bit formats, as the vectors were measured; TF32 files hold 4, FP8 files 32.
 struct Gpu {
   const char* name;
   int64_t products;
@@ -46,10 +46,10 @@ bool read_vectors(const std::string& path, VectorFile* file, std::string* error)
     file->format = Format::kTf32;
     file->products = 4;
   } else if (format == "E4M3" || format == "E5M2") {
-    *error = path + ": FP8 (" + format + ") is not implemented in any order; implemented: bf16 fp16 tf32";
-    return false;
+    file->format = format == "E4M3" ? Format::kE4m3 : Format::kE5m2;
+    file->products = 32;
   } else {
-    *error = path + ": unknown format \"" + format + "\"; allowed: bf16 fp16 tf32";
+    *error = path + ": unknown format \"" + format + "\"; allowed: bf16 fp16 tf32 E4M3 E5M2";
     return false;
   }
   std::ifstream stream(path, std::ios::binary);
@@ -80,12 +80,17 @@ bool step_model_for(const Order& order, Format format, StepModel* model, std::st
     *error = "order \"" + order.name + "\" is not one tensor-core step; allowed: h100 a100 ada v100 b200";
     return false;
   }
-  if (format != Format::kFp16 && !order.has_bf16) {
-    *error = "order \"" + order.name + "\" has FP16 only";
+  const Type type = format == Format::kBf16   ? Type::kBf16
+                    : format == Format::kTf32 ? Type::kFp32
+                    : format == Format::kE4m3 ? Type::kE4m3
+                    : format == Format::kE5m2 ? Type::kE5m2
+                                              : Type::kFp16;
+  const Compute compute = format == Format::kTf32 ? Compute::kTf32 : Compute::kFp32;
+  if (!supports(order, type, type, compute)) {
+    *error = "order \"" + order.name + "\" lacks the format";
     return false;
   }
-  *model = order.step;
-  if (format == Format::kTf32) model->products /= 2;
+  *model = chain_of(order, type, type, compute).step;
   return true;
 }
 
