@@ -192,6 +192,12 @@ Program scene(const std::string& name, int count, std::map<std::string, std::str
   return program;
 }
 
+Program process(const std::string& name, int count, std::map<std::string, std::string> settings) {
+  Program program = scene(name, count, std::move(settings));
+  program.path = kBuild + "/clients/processes";
+  return program;
+}
+
 Program mixed(const std::string& arguments, std::map<std::string, std::string> settings) {
   Program program;
   program.path = kBuild + "/clients/mixed";

@@ -28,6 +28,8 @@ struct Program {
 Program gemm(const std::string& arguments, std::map<std::string, std::string> settings = {});
 // tests/e2e/clients/scenarios.cpp
 Program scene(const std::string& name, int count, std::map<std::string, std::string> settings = {});
+// tests/e2e/clients/processes.cpp
+Program process(const std::string& name, int count, std::map<std::string, std::string> settings = {});
 // tests/e2e/clients/mixed.cpp: kMixedProducts products a round, with these arguments, separated by spaces.
 Program mixed(const std::string& arguments, std::map<std::string, std::string> settings = {});
 inline constexpr size_t kMixedProducts = 10;

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// The life of a guarded process: however it forks, threads, ends, fails, captures, and makes and loses streams and
+// contexts, it prints nothing more, ends with the code that it would have ended with, gives the bits that it would have
+// given, and its coverage says what was not checked.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "guarded_program.h"
+
+namespace sdcguard::e2e {
+namespace {
+
+constexpr int kAborted = 128 + 6, kKilled = 128 + 9;
+
+struct Life {
+  const char* scene;
+  int count;
+  int rings;          // processes that multiplied
+  uint64_t products;  // of all of them; 0: not the same in every run
+  int code = 0;
+  std::map<std::string, std::string> settings = {};
+  // Outcomes in call order, in every mode; empty: all are clean.
+  const char* outcomes = "";
+};
+
+void PrintTo(const Life& life, std::ostream* out) {
+  *out << life.scene;
+}
+
+class Processes : public testing::TestWithParam<Life> {};
+
+TEST_P(Processes, GoOnAsTheyWould) {
+  const Life& life = GetParam();
+  const Left native = run(unguarded(process(life.scene, life.count, life.settings)));
+  EXPECT_EQ(native.code, life.code) << native.errors;
+  EXPECT_FALSE(native.result.empty());
+  for (const char* mode : {"observe", "repair"}) {
+    SCOPED_TRACE(mode);
+    const Left left = run(with(process(life.scene, life.count, life.settings), "SDCGUARD_MODE", mode));
+    EXPECT_EQ(left.code, life.code);
+    EXPECT_EQ(left.printed, native.printed);
+    EXPECT_EQ(left.errors, native.errors);
+    // In repair too: a bare product that is only cast has the same bits on both ways.
+    EXPECT_TRUE(left.result == native.result);
+    EXPECT_EQ(left.rings, life.rings);
+    EXPECT_EQ(left.coverage.entries_named, 0u);
+    if (life.products == 0) continue;
+    if (life.rings == 1) {
+      EXPECT_EQ(complete(left, life.products), "");
+    }
+    EXPECT_EQ(left.calls.size(), life.products);
+    EXPECT_EQ(outcomes(left), *life.outcomes != '\0' ? life.outcomes : times(static_cast<int>(life.products), "clean"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Life, Processes,
+    testing::Values(
+        Life{"fork_first", 3, 2, 4}, Life{"execs", 2, 1, 4}, Life{"first_calls", 8, 1, 24},
+        Life{"one_handle", 8, 1, 32}, Life{"per_thread", 4, 1, 12}, Life{"exit", 2, 1, 0, 5},
+        Life{"exit_now", 2, 1, 0, 6}, Life{"quick_exit", 2, 1, 0, 7}, Life{"abort", 2, 1, 0, kAborted},
+        Life{"kill", 2, 1, 0, kKilled}, Life{"signals", 60, 1, 60}, Life{"pending_error", 3, 1, 3},
+        Life{"capture_beside", 2, 1, 5, 0, {}, "clean unverified(capture) unverified(capture) clean clean"},
+        Life{"graph_on_two", 4, 1, 7, 0, {}, "clean unverified(capture) unverified(capture) clean clean clean clean"},
+        Life{"new_streams", 20, 1, 20},
+        Life{"no_memory",
+             3,
+             1,
+             3,
+             0,
+             {{"HOSTCUDA_MEMORY", "256M"}},
+             "unverified(no_workspace) unverified(no_workspace) unverified(no_workspace)"},
+        Life{"resets", 3, 1, 6}, Life{"contexts", 3, 1, 6}, Life{"devices", 3, 1, 6}),
+    [](const auto& of) { return std::string(of.param.scene); });
+
+// A product of the program's own faults and takes the context with it. Which kernel touches the bad address first, and
+// so what the host device says of it, is not the same with and without checks; all that CUDA tells the program is.
+TEST(Processes, LoseTheirContextAsTheyWould) {
+  const std::map<std::string, std::string> settings = {{"HOSTCUDA_STICKY", "1"}};
+  const Left native = run(unguarded(process("sticky_error", 2, settings)));
+  EXPECT_EQ(native.code, 0);
+  for (const char* mode : {"observe", "detect", "repair"}) {
+    const Left left = run(with(process("sticky_error", 2, settings), "SDCGUARD_MODE", mode));
+    EXPECT_EQ(left.code, 0) << mode;
+    EXPECT_EQ(left.printed, "") << mode;
+    EXPECT_TRUE(left.result == native.result) << mode;
+    // The faulting product never came to its record; the one after it was not checked.
+    EXPECT_EQ(outcomes(left), "clean clean unverified(no_context)") << mode;
+    EXPECT_EQ(left.coverage.outstanding, 1u) << mode;
+    EXPECT_TRUE(left.coverage.lower_bound) << mode;
+  }
+}
+
+}  // namespace
+}  // namespace sdcguard::e2e
