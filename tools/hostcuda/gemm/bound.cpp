@@ -15,34 +15,36 @@ namespace {
 constexpr double kEpsHalf = 0x1p-10;  // eps_acc of FP16 accumulation
 constexpr double kEpsFp64 = 0x1p-52;
 
-double eps_acc_of(Compute compute) {
-  return compute == Compute::kFp16 ? kEpsHalf : compute == Compute::kFp64 ? kEpsFp64 : sdcguard::kEpsFp32;
-}
+// What the sums of one product lose by the accumulator: c_max eps of kernels/entry_bound.h.
+struct Loss {
+  double c_max, eps;
+};
 
-// kernels/entry_bound.h "c_max" for any g, FP8's negative ones included.
-double c_max_of(const Order& order, const Product& product) {
-  if (product.compute == Compute::kFp64) return sdcguard::entry_c_max(product.k, 1, 64);
-  Chain chain = chain_of(order, product.a.type, product.b.type, product.compute);
+Loss loss_of(const Order& order, const Product& product) {
+  const int64_t k = product.k;
+  if (product.compute == Compute::kFp64) return {sdcguard::entry_c_max(k, 1, 64), kEpsFp64};
+  const double eps = product.compute == Compute::kFp16 ? kEpsHalf : sdcguard::kEpsFp32;
   if (product.a.type == Type::kFp32 && product.compute != Compute::kTf32) {
-    return sdcguard::entry_c_max(product.k, 1, 64);
+    return {sdcguard::entry_c_max(k, 1, 64), eps};
   }
+  Chain chain = chain_of(order, product.a.type, product.b.type, product.compute);
   if (chain.rule != Rule::kTensorCore) {
     Order h100;
     std::string error;
     parse_order("h100", &h100, &error);
     chain = chain_of(h100, product.a.type, product.b.type, product.compute);
   }
+  const auto products = static_cast<uint32_t>(chain.step.products);
   if (chain.step.guard_bits >= 0) {
-    return sdcguard::entry_c_max(product.k, static_cast<uint32_t>(chain.step.products),
-                                 static_cast<uint32_t>(chain.step.guard_bits));
+    return {sdcguard::entry_c_max(k, products, static_cast<uint32_t>(chain.step.guard_bits)), eps};
   }
-  // Terms of a part: cut below 2^-13 of the largest, N + 1 a step, and the result once more. Parts: one rounding each.
-  const double coarse = std::ldexp(1.0, -chain.step.guard_bits);
-  const double k = static_cast<double>(product.k);
-  const double in_part = chain.promotion == 0 ? k : std::min(k, static_cast<double>(chain.promotion));
-  const double steps = std::ceil(in_part / static_cast<double>(chain.step.products));
-  const double parts = chain.promotion == 0 ? 0.0 : std::ceil(k / static_cast<double>(chain.promotion));
-  return steps * (static_cast<double>(chain.step.products) + 2.0) * coarse + parts + k / 64.0 + 16.0;
+  // An accumulator of 23 + g fraction bits: its eps is coarser and its guard bits are none. Parts that are promoted
+  // lose in their own products alone, and one FP32 rounding each.
+  const double coarse = std::ldexp(sdcguard::kEpsFp32, -chain.step.guard_bits);
+  if (chain.promotion == 0) return {sdcguard::entry_c_max(k, products, 0), coarse};
+  const double parts = std::ceil(static_cast<double>(k) / static_cast<double>(chain.promotion));
+  return {sdcguard::entry_c_max(std::min(k, chain.promotion), products, 0) + parts * sdcguard::kEpsFp32 / coarse,
+          coarse};
 }
 
 double eps_in_of(Compute compute) {
@@ -104,13 +106,12 @@ std::vector<double> entry_bounds(const Order& order, const Product& product, int
   if (product.compute == Compute::kInt32) return std::vector<double>(m, 0.0);
   const LineSums sums = product.compute == Compute::kFp64 ? line_sums<long double>(product, batch_entry, column)
                                                           : line_sums<double>(product, batch_entry, column);
-  const double eps_acc = eps_acc_of(product.compute);
+  const Loss loss = loss_of(order, product);
   const double eps_in = eps_in_of(product.compute);
-  const double c_max = c_max_of(order, product);
   std::vector<double> weights(m);
   std::vector<double> ratios;
   for (size_t i = 0; i < m; ++i) {
-    weights[i] = sdcguard::entry_weight(sums.gamma[i], sums.root[i], eps_acc);
+    weights[i] = sdcguard::entry_weight(sums.gamma[i], sums.root[i], loss.eps);
     const double ratio = std::fabs(sums.gamma[i] - clean[i]) / weights[i];
     if (std::isfinite(ratio)) ratios.push_back(ratio);
   }
@@ -119,7 +120,7 @@ std::vector<double> entry_bounds(const Order& order, const Product& product, int
       has_median ? sdcguard::entry_scale(median_of(std::move(ratios))) : std::numeric_limits<double>::infinity();
   std::vector<double> tau(m);
   for (size_t i = 0; i < m; ++i) {
-    const double cap = sdcguard::entry_cap(sums.magnitude[i], c_max, eps_acc, eps_in);
+    const double cap = sdcguard::entry_cap(sums.magnitude[i], loss.c_max, loss.eps, eps_in);
     tau[i] = has_median ? sdcguard::entry_tau(scale, weights[i], cap) : cap;
   }
   return tau;

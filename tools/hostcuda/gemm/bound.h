@@ -5,9 +5,9 @@
 // A line is a column of D (a row of the row-major product P). Constants and formulas: kernels/entry_bound.h, read by
 // the guard's kernels too; here gamma and the sums over the inner dimension are FP64 (FP64 products: long double).
 // c_max is that of the order's tensor cores; orders that have none take the H100's, which the host device says it is;
-// FP32 and FP64 products take FMA units. FP8 operands: the tensor core's 13 fraction bits are g = -10 in the same
-// c_max, over the products between two promotions. INT8 sums are exact: their bound is 0. With fewer than 64 usable
-// ratios the cap alone is the bound: never less than what the guard uses.
+// FP32 and FP64 products take FMA units. FP8 operands on Hopper and Ada: eps_acc is 2^-13, the
+// accumulator's own, without guard bits. INT8 sums are exact: their bound is 0. With fewer than 64 usable ratios the
+// cap alone is the bound: never less than what the guard uses.
 #pragma once
 
 #include <cstdint>
