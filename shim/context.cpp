@@ -90,11 +90,24 @@ bool describe_device(const DriverApi& api, ContextState& state, DeviceInfo& info
   return true;
 }
 
-// One block: [one, zero, call tickets, fault tickets, padding to 256][site histories][family histories], zeroed.
+// One block: [constants, call tickets, fault tickets, padding to 256][site histories][family histories], zeroed but for
+// the ones among the constants:
+constexpr uint64_t kOneF32At = 0;
+constexpr uint64_t kOneF64At = 8;  // its high word is at 12
+constexpr uint64_t kOneI32At = 16;
+constexpr uint64_t kOneF16At = 20;
+constexpr uint64_t kZeroAt = 24;  // 8 bytes: 0 in every type
+constexpr uint64_t kCallTicketsAt = 32;
+constexpr uint64_t kFaultTicketsAt = 40;
+
 bool allocate_constants(const DriverApi& api, ContextState& state) {
   constexpr uint64_t kHead = 256;
   constexpr uint64_t kBytes = kHead + uint64_t{kMaxSites + kFamilyCount} * sizeof(SiteHistory);
-  constexpr unsigned int kOneBits = 0x3f800000;
+  struct Word {
+    uint64_t at;
+    unsigned int bits;
+  };
+  constexpr Word kOnes[] = {{kOneF32At, 0x3f800000}, {kOneF64At + 4, 0x3ff00000}, {kOneI32At, 1}, {kOneF16At, 0x3c00}};
   CUdeviceptr block = 0;
   CUstream stream = nullptr;
   if (api.mem_alloc(&block, kBytes) != CUDA_SUCCESS ||
@@ -103,15 +116,16 @@ bool allocate_constants(const DriverApi& api, ContextState& state) {
   }
   // A stream of our own, waited for: a plain memset runs in the legacy stream, which our non-blocking streams do not
   // wait for, and returns before it is done.
-  const bool filled = api.memset_d8_async(block, 0, kBytes, stream) == CUDA_SUCCESS &&
-                      api.memset_d32_async(block, kOneBits, 1, stream) == CUDA_SUCCESS &&
-                      api.stream_synchronize(stream) == CUDA_SUCCESS;
+  bool filled = api.memset_d8_async(block, 0, kBytes, stream) == CUDA_SUCCESS;
+  for (const Word& one : kOnes) {
+    filled = filled && api.memset_d32_async(block + one.at, one.bits, 1, stream) == CUDA_SUCCESS;
+  }
+  filled = filled && api.stream_synchronize(stream) == CUDA_SUCCESS;
   api.stream_destroy(stream);
   if (!filled) return false;
-  state.one = block;
-  state.zero = block + 4;
-  state.lane.call_tickets = block + 16;
-  state.lane.fault_tickets = block + 24;
+  state.constants = block;
+  state.lane.call_tickets = block + kCallTicketsAt;
+  state.lane.fault_tickets = block + kFaultTicketsAt;
   state.site_histories = block + kHead;
   state.family_histories = state.site_histories + uint64_t{kMaxSites} * sizeof(SiteHistory);
   return true;
@@ -264,6 +278,23 @@ CUdeviceptr history_of_site(ContextState& context, uint64_t site) noexcept {
 
 CUdeviceptr history_of_family(const ContextState& context, uint32_t family) noexcept {
   return context.family_histories + uint64_t{family} * sizeof(SiteHistory);
+}
+
+CUdeviceptr one_of(const ContextState& context, DataType scalar) noexcept {
+  switch (scalar) {
+    case DataType::kF64:
+      return context.constants + kOneF64At;
+    case DataType::kI32:
+      return context.constants + kOneI32At;
+    case DataType::kF16:
+      return context.constants + kOneF16At;
+    default:
+      return context.constants + kOneF32At;
+  }
+}
+
+CUdeviceptr zero_of(const ContextState& context) noexcept {
+  return context.constants + kZeroAt;
 }
 
 void context_forget_after_fork() noexcept {

@@ -47,8 +47,7 @@ struct ContextState {
   bool in_order = false;  // CUDA_DEVICE_MAX_CONNECTIONS=1 promises launch order: no side stream
   CUfunction functions[kFunctionCount] = {};
   // One never-freed block of device memory: the constants, the lane counters and the histories.
-  CUdeviceptr one = 0;               // float 1
-  CUdeviceptr zero = 0;              // float 0
+  CUdeviceptr constants = 0;         // 1 and 0 in each type of scalars: one_of(), zero_of()
   CUdeviceptr site_histories = 0;    // SiteHistory[kMaxSites]
   CUdeviceptr family_histories = 0;  // SiteHistory[kFamilyCount]
   LaneView lane = {};
@@ -71,6 +70,10 @@ StreamState* find_stream(ContextState& context, uint64_t stream_id) noexcept;
 // size; a warm stream makes no driver call here. A new scratch is cleared on the application's stream. Lock of the
 // stream held. False: refused (cap, or the driver).
 bool prepare_stream(ContextState& context, StreamState& stream, CUstream app_stream, uint64_t bytes) noexcept;
+
+// Device addresses of 1 and 0 in a type of scalars, for products of handles in DEVICE pointer mode.
+CUdeviceptr one_of(const ContextState& context, DataType scalar) noexcept;
+CUdeviceptr zero_of(const ContextState& context) noexcept;
 
 // History of a site; 0 when the table is full.
 CUdeviceptr history_of_site(ContextState& context, uint64_t site) noexcept;

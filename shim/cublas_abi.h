@@ -24,26 +24,42 @@ inline constexpr int kOpC = 2;  // the transpose of a real matrix
 // cublasPointerMode_t; cublasLt knows three more, which are vectors of scalars.
 inline constexpr int kPointerHost = 0;
 inline constexpr int kPointerDevice = 1;
+inline constexpr int kPointerDeviceVector = 2;
+inline constexpr int kPointerAlphaVectorBetaZero = 3;
+inline constexpr int kPointerAlphaVectorBetaHost = 4;
 
 // cublasMath_t
 inline constexpr int kDefaultMath = 0;
 inline constexpr int kTensorOpMath = 1;
 inline constexpr int kPedanticMath = 2;
 inline constexpr int kTf32Math = 3;
+inline constexpr int kFp32EmulatedMath = 4;
+inline constexpr int kFp64EmulatedMath = 8;
 inline constexpr int kMathDisallowReducedReduction = 16;  // a flag beside the mode
 
 // cudaDataType
 inline constexpr int kR32F = 0;
 inline constexpr int kR64F = 1;
 inline constexpr int kR16F = 2;
+inline constexpr int kR8I = 3;
+inline constexpr int kR32I = 10;
 inline constexpr int kR16BF = 14;
+inline constexpr int kR8FE4M3 = 28;
+inline constexpr int kR8FE5M2 = 29;
 
 // cublasComputeType_t
 inline constexpr int kCompute16F = 64;
 inline constexpr int kCompute16FPedantic = 65;
 inline constexpr int kCompute32F = 68;
 inline constexpr int kCompute32FPedantic = 69;
+inline constexpr int kCompute64F = 70;
+inline constexpr int kCompute64FPedantic = 71;
+inline constexpr int kCompute32I = 72;
+inline constexpr int kCompute32IPedantic = 73;
+inline constexpr int kCompute32FFast16F = 74;
+inline constexpr int kCompute32FFast16BF = 75;
 inline constexpr int kCompute32FFastTf32 = 77;
+inline constexpr int kCompute64FEmulated = 79;
 
 // cublasGemmAlgo_t
 inline constexpr int kGemmDefault = -1;
@@ -57,14 +73,21 @@ inline constexpr int kDescTransB = 4;
 inline constexpr int kDescEpilogue = 7;
 inline constexpr int kDescBiasPointer = 8;
 inline constexpr int kDescBiasBatchStride = 10;
-inline constexpr int kDescAuxPointer = 11;  // 11, 12, 13, 22, 23, 24, 35 speak of the auxiliary matrix alone
+inline constexpr int kDescAuxPointer = 11;
 inline constexpr int kDescAuxLd = 12;
 inline constexpr int kDescAuxBatchStride = 13;
 inline constexpr int kDescAlphaVectorBatchStride = 14;
 inline constexpr int kDescSmCountTarget = 15;
+inline constexpr int kDescAScalePointer = 17;
+inline constexpr int kDescBScalePointer = 18;
+inline constexpr int kDescCScalePointer = 19;
+inline constexpr int kDescDScalePointer = 20;
+inline constexpr int kDescAmaxDPointer = 21;
 inline constexpr int kDescAuxDataType = 22;
 inline constexpr int kDescFastAccum = 25;  // FP8 only
 inline constexpr int kDescBiasDataType = 26;
+inline constexpr int kDescAScaleMode = 31;
+inline constexpr int kDescBScaleMode = 32;
 inline constexpr int kDescAttributeLimit = 64;  // ids asked for; 13.1 knows 0 to 38
 
 // cublasLtMatrixLayoutAttribute_t
@@ -79,6 +102,14 @@ inline constexpr int kLayoutPlaneOffset = 7;
 inline constexpr int kLayoutBatchMode = 8;
 inline constexpr int kLayoutAttributeLimit = 32;
 
+// cublasLtBatchMode_t
+inline constexpr uint32_t kBatchStrided = 0;
+inline constexpr uint32_t kBatchPointerArray = 1;
+
+// cublasLtMatmulMatrixScale_t
+inline constexpr int32_t kScaleScalar = 0;
+inline constexpr int32_t kScaleOuterVector = 3;
+
 // cublasLtOrder_t
 inline constexpr int kOrderCol = 0;
 inline constexpr int kOrderRow = 1;
@@ -88,6 +119,7 @@ inline constexpr uint32_t kLtEpilogueDefault = 1;
 inline constexpr uint32_t kLtEpilogueRelu = 2;
 inline constexpr uint32_t kLtEpilogueBias = 4;
 inline constexpr uint32_t kLtEpilogueGelu = 32;
+inline constexpr uint32_t kLtEpilogueAux = 128;
 
 // cublasLtMatmulPreferenceAttributes_t
 inline constexpr int kPreferenceMaxWorkspaceBytes = 1;

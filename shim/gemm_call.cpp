@@ -2,10 +2,13 @@
 // stage intercept: takes a caller's cuBLAS arguments, gives the call in normal form; runs on the calling thread.
 #include "shim/gemm_call.h"
 
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "shim/cublas_abi.h"
+#include "shim/gemm_types.h"
 #include "shim/resolve.h"
 
 namespace sdcguard {
@@ -14,58 +17,23 @@ namespace {
 
 using namespace abi;
 
-DataType data_type(int cuda_type) {
-  switch (cuda_type) {
-    case kR32F:
-      return DataType::kF32;
-    case kR16BF:
-      return DataType::kBF16;
-    case kR16F:
-      return DataType::kF16;
-    default:
-      return DataType::kOther;
-  }
-}
-
-float float_of_half(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  uint32_t exponent = (half >> 10) & 0x1fu;
-  uint32_t fraction = half & 0x3ffu;
-  uint32_t bits;
-  if (exponent == 0x1f) {
-    bits = sign | 0x7f800000u | (fraction << 13);
-  } else if (exponent != 0) {
-    bits = sign | ((exponent + 112) << 23) | (fraction << 13);
-  } else if (fraction == 0) {
-    bits = sign;
-  } else {
-    exponent = 113;
-    for (; (fraction & 0x400u) == 0; --exponent) fraction <<= 1;
-    bits = sign | (exponent << 23) | ((fraction & 0x3ffu) << 13);
-  }
-  float value;
-  memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
 // A matrix as the caller stores it, before op().
 struct Stored {
   const void* address;
-  int type;
   int64_t rows, cols, ld;
   int64_t batch_stride;
   bool row_order;
+  bool pointers;  // `address` is that of a device array of addresses, one a batch entry
 };
 
 // The same memory as a view whose (r, c) is op(matrix)(r, c).
 MatrixView view_of(const Stored& stored, bool transposed) {
   MatrixView view{};
-  view.address = reinterpret_cast<uintptr_t>(stored.address);
+  (stored.pointers ? view.pointers : view.address) = reinterpret_cast<uintptr_t>(stored.address);
   const bool by_row = stored.row_order != transposed;
   view.row_stride = by_row ? stored.ld : 1;
   view.col_stride = by_row ? 1 : stored.ld;
   view.batch_stride = stored.batch_stride;
-  view.type = data_type(stored.type);
   return view;
 }
 
@@ -74,10 +42,6 @@ MatrixView transpose(MatrixView view) {
   view.row_stride = view.col_stride;
   view.col_stride = row_stride;
   return view;
-}
-
-int64_t size_of(DataType type) {
-  return type == DataType::kF32 ? 4 : 2;
 }
 
 // |x| y + z for y >= 0, or INT64_MAX where it overflows.
@@ -121,16 +85,16 @@ bool elements_are_distinct(const MatrixView& view, int64_t n1, int64_t n3, int64
 
 // True when two views of the same shape may share memory without being the same matrix.
 bool partly_overlap(const MatrixView& x, const MatrixView& y, int64_t n1, int64_t n3, int64_t batch) {
-  const int64_t x_bytes = extent(x, n1, n3, batch) * size_of(x.type);
-  const int64_t y_bytes = extent(y, n1, n3, batch) * size_of(y.type);
+  const int64_t x_bytes = extent(x, n1, n3, batch) * bytes_of(x.type);
+  const int64_t y_bytes = extent(y, n1, n3, batch) * bytes_of(y.type);
   // A negative batch stride reaches below the address.
   auto low = [batch](const MatrixView& view) {
     return static_cast<int64_t>(view.address) +
-           (view.batch_stride < 0 ? view.batch_stride * (batch - 1) * size_of(view.type) : 0);
+           (view.batch_stride < 0 ? view.batch_stride * (batch - 1) * bytes_of(view.type) : 0);
   };
   if (low(x) + x_bytes <= low(y) || low(y) + y_bytes <= low(x)) return false;
   // Column blocks of one buffer: the same pitch, and every row of one falls between the rows of the other.
-  const int64_t size = size_of(x.type);
+  const int64_t size = bytes_of(x.type);
   const int64_t pitch = x.row_stride;
   const int64_t distance = static_cast<int64_t>(y.address) - static_cast<int64_t>(x.address);
   if (x.type == y.type && x.col_stride == 1 && y.col_stride == 1 && pitch == y.row_stride && pitch > 0 &&
@@ -153,14 +117,40 @@ bool read_layout(const Library& library, const void* layout, int attribute, T* v
   return library.layout_get(layout, attribute, value, sizeof(T), nullptr) == kSuccess;
 }
 
-// Attributes that normalize() reads, and those that say nothing about a product without auxiliary output, vector
-// scalars or FP8: any value of theirs is fine.
+// Attributes that normalize() reads where they matter: any value of theirs is fine.
 bool is_interpreted_desc(int id) {
-  return id == kDescComputeType || id == kDescScaleType || id == kDescPointerMode || id == kDescTransA ||
-         id == kDescTransB || id == kDescEpilogue || id == kDescBiasPointer || id == kDescBiasBatchStride ||
-         id == kDescBiasDataType || id == kDescAuxPointer || id == kDescAuxLd || id == kDescAuxBatchStride ||
-         id == kDescAuxDataType || id == kDescAlphaVectorBatchStride || id == kDescSmCountTarget ||
-         id == kDescFastAccum;
+  switch (id) {
+    case kDescComputeType:
+    case kDescScaleType:
+    case kDescPointerMode:
+    case kDescTransA:
+    case kDescTransB:
+    case kDescEpilogue:
+    case kDescBiasPointer:
+    case kDescBiasBatchStride:
+    case kDescBiasDataType:
+    case kDescAuxPointer:
+    case kDescAuxLd:
+    case kDescAuxBatchStride:
+    case kDescAuxDataType:
+    case kDescAlphaVectorBatchStride:
+    case kDescSmCountTarget:
+    case kDescAScalePointer:
+    case kDescBScalePointer:
+    case kDescCScalePointer:
+    case kDescDScalePointer:
+    case kDescAmaxDPointer:
+    case kDescFastAccum:
+    case kDescAScaleMode:
+    case kDescBScaleMode:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_interpreted_layout(int id) {
+  return id < kLayoutPlaneOffset || id == kLayoutBatchMode;
 }
 
 // The default of attribute `id`, read from a new descriptor. False: it exists but cannot be kept.
@@ -186,8 +176,8 @@ bool all_default(DescGetFn get, const void* object, const AttributeDefault* entr
 }
 
 Reason read_stored(const Library& library, const AttributeDefaults& defaults, const void* layout, const void* address,
-                   Stored* stored, int64_t* batch) {
-  uint32_t type = 0;
+                   Stored* stored, DataType* type, int64_t* batch) {
+  uint32_t cuda_type = 0;
   int32_t order = 0;
   uint64_t rows = 0;
   uint64_t cols = 0;
@@ -195,22 +185,27 @@ Reason read_stored(const Library& library, const AttributeDefaults& defaults, co
   int32_t batch_count = 0;
   int64_t batch_stride = 0;
   if (layout == nullptr) return Reason::kProductFailed;
-  if (!read_layout(library, layout, kLayoutType, &type) || !read_layout(library, layout, kLayoutOrder, &order) ||
+  if (!read_layout(library, layout, kLayoutType, &cuda_type) || !read_layout(library, layout, kLayoutOrder, &order) ||
       !read_layout(library, layout, kLayoutRows, &rows) || !read_layout(library, layout, kLayoutCols, &cols) ||
       !read_layout(library, layout, kLayoutLd, &ld) || !read_layout(library, layout, kLayoutBatchCount, &batch_count) ||
       !read_layout(library, layout, kLayoutBatchStride, &batch_stride)) {
     return Reason::kUnsupportedAttribute;
   }
+  // Unknown to libraries before 13: strided.
+  uint32_t batch_mode = kBatchStrided;
+  if (!read_layout(library, layout, kLayoutBatchMode, &batch_mode)) batch_mode = kBatchStrided;
   stored->address = address;
-  stored->type = static_cast<int>(type);
   stored->rows = static_cast<int64_t>(rows);
   stored->cols = static_cast<int64_t>(cols);
   stored->ld = ld;
-  stored->batch_stride = batch_count > 1 ? batch_stride : 0;
+  stored->pointers = batch_mode == kBatchPointerArray;
+  stored->batch_stride = batch_count > 1 && !stored->pointers ? batch_stride : 0;
   stored->row_order = order == kOrderRow;
+  *type = data_type(static_cast<int>(cuda_type));
   *batch = batch_count;
   if (order != kOrderCol && order != kOrderRow) return Reason::kUnsupportedOrder;
-  // plane offset, batch mode, and whatever a newer library added
+  if (batch_mode != kBatchStrided && batch_mode != kBatchPointerArray) return Reason::kUnsupportedAttribute;
+  // plane offset, and whatever a newer library added
   if (!all_default(library.layout_get, layout, defaults.layout, defaults.layout_count)) {
     return Reason::kUnsupportedAttribute;
   }
@@ -218,60 +213,6 @@ Reason read_stored(const Library& library, const AttributeDefaults& defaults, co
 }
 
 // ---- what both families share -----------------------------------------------------------------------------------
-
-void read_scalars(GemmCall& call, bool on_device) {
-  const CallArguments& arguments = call.arguments;
-  call.scalars_on_device = on_device;
-  if (on_device) {
-    call.alpha_address = reinterpret_cast<uintptr_t>(arguments.alpha);
-    call.beta_address = reinterpret_cast<uintptr_t>(arguments.beta);
-    call.reads_c = true;
-    return;
-  }
-  if (call.scale_type == kR16F) {
-    uint16_t alpha;
-    uint16_t beta;
-    memcpy(&alpha, arguments.alpha, sizeof(alpha));
-    memcpy(&beta, arguments.beta, sizeof(beta));
-    call.alpha = float_of_half(alpha);
-    call.beta = float_of_half(beta);
-  } else {
-    memcpy(&call.alpha, arguments.alpha, sizeof(call.alpha));
-    memcpy(&call.beta, arguments.beta, sizeof(call.beta));
-  }
-  call.reads_c = !(call.beta == 0.0f);
-}
-
-// Compute type and scalars that we know: 32F (plain, pedantic, TF32 for FP32 operands) and 16F, which has no check yet.
-Reason judge_compute(GemmCall& call) {
-  switch (call.compute_type) {
-    case kCompute32F:
-    case kCompute32FPedantic:
-    case kCompute32FFastTf32:
-      return call.scale_type == kR32F ? Reason::kNone : Reason::kUnsupportedType;
-    case kCompute16F:
-    case kCompute16FPedantic:
-      return Reason::kCompute16f;
-    default:
-      return Reason::kUnsupportedType;
-  }
-}
-
-// Type tuples of interposition.md 5.2 that are in scope.
-Reason judge_types(const GemmCall& call) {
-  if (call.type_a != call.type_b) return Reason::kUnsupportedType;
-  if (call.reads_c && call.type_c != call.type_d) return Reason::kUnsupportedType;
-  switch (call.type_a) {
-    case DataType::kF32:
-      return call.type_d == DataType::kF32 ? Reason::kNone : Reason::kUnsupportedType;
-    case DataType::kBF16:
-    case DataType::kF16:
-      if (call.compute_type == kCompute32FFastTf32) return Reason::kUnsupportedType;
-      return call.type_d == call.type_a || call.type_d == DataType::kF32 ? Reason::kNone : Reason::kUnsupportedType;
-    default:
-      return Reason::kUnsupportedType;
-  }
-}
 
 bool stored_is_valid(const Stored& stored, bool may_broadcast) {
   const int64_t minor = stored.row_order ? stored.cols : stored.rows;
@@ -304,6 +245,12 @@ Reason place(GemmCall& call, Stored a, Stored b, const Stored& c, const Stored& 
     const DataType type = call.type_a;
     call.type_a = call.type_b;
     call.type_b = type;
+    const uint64_t scale = call.scale_a;
+    call.scale_a = call.scale_b;
+    call.scale_b = scale;
+    const bool is_vector = call.scale_a_vector;
+    call.scale_a_vector = call.scale_b_vector;
+    call.scale_b_vector = is_vector;
     call.trans_a = op_a.row_stride != 1;
     call.trans_b = op_b.row_stride != 1;
   } else {
@@ -314,7 +261,11 @@ Reason place(GemmCall& call, Stored a, Stored b, const Stored& c, const Stored& 
   call.b = transpose(op_a);  // n2 x n3
   call.d = transpose(out_d);
   call.c = transpose(out_c);
-  if (out_c.address == 0) call.c = MatrixView{};
+  call.a.type = call.type_b;
+  call.b.type = call.type_a;
+  call.d.type = call.type_d;
+  call.c.type = call.type_c;
+  if (out_c.address == 0 && out_c.pointers == 0) call.c = MatrixView{};
 
   const int64_t n1 = rows_of_p(call);
   const int64_t n2 = inner_of_p(call);
@@ -325,48 +276,94 @@ Reason place(GemmCall& call, Stored a, Stored b, const Stored& c, const Stored& 
       extent(call.d, n1, n3, call.batch) > kAddressable) {
     return Reason::kProductFailed;
   }
-  if (!elements_are_distinct(call.d, n1, n3, call.batch)) return Reason::kOverlappingOutput;
+  // Where matrices of a batch are anywhere, each must be free of overlaps in itself; the rest is the caller's word.
+  const int64_t strided_batch = d.pointers ? 1 : call.batch;
+  if (!elements_are_distinct(call.d, n1, n3, strided_batch)) return Reason::kOverlappingOutput;
   // BLAS forbids an output on top of an input; what it gives then is the library's affair.
-  if (call.d.address == call.a.address || call.d.address == call.b.address) return Reason::kInplace;
-  call.c_is_d = call.c.address == call.d.address && call.c.row_stride == call.d.row_stride &&
-                call.c.col_stride == call.d.col_stride && call.c.batch_stride == call.d.batch_stride &&
-                call.type_c == call.type_d;
-  if (!call.reads_c || call.c.address == 0) return Reason::kNone;
+  const auto starts_at = [](const MatrixView& view) { return view.pointers != 0 ? view.pointers : view.address; };
+  if (starts_at(call.d) == starts_at(call.a) || starts_at(call.d) == starts_at(call.b)) return Reason::kInplace;
+  call.c_is_d = call.c.address == call.d.address && call.c.pointers == call.d.pointers &&
+                call.c.row_stride == call.d.row_stride && call.c.col_stride == call.d.col_stride &&
+                call.c.batch_stride == call.d.batch_stride && call.type_c == call.type_d;
+  if (!call.reads_c || starts_at(call.c) == 0) return Reason::kNone;
   if (c.row_order != d.row_order) return Reason::kUnsupportedOrder;
   if (extent(call.c, n1, n3, call.batch) > kAddressable) return Reason::kProductFailed;
-  if (!call.c_is_d && partly_overlap(call.c, call.d, n1, n3, call.batch)) return Reason::kInplace;
-  return Reason::kNone;
+  if (call.c_is_d) return Reason::kNone;
+  // Two arrays of addresses may name the same matrices: only the device could compare them.
+  if (call.c.pointers != 0 || call.d.pointers != 0) return Reason::kInplace;
+  return partly_overlap(call.c, call.d, n1, n3, call.batch) ? Reason::kInplace : Reason::kNone;
 }
 
 // ---- the cublas family ------------------------------------------------------------------------------------------
 
+// Whether an environment variable makes the library emulate FP32 or FP64 products; asked once.
+bool emulates(const char* variable, std::atomic<int>& answer) {
+  int known = answer.load(std::memory_order_relaxed);
+  if (known == 0) {
+    const char* value = getenv(variable);
+    known = value != nullptr && value[0] != '\0' && strcmp(value, "0") != 0 ? 2 : 1;
+    answer.store(known, std::memory_order_relaxed);
+  }
+  return known == 2;
+}
+
+// The math mode of the handle may let the library round FP32 operands first, or emulate.
+Reason judge_math_mode(GemmCall& call, int math_mode) {
+  static std::atomic<int> emulates_fp32{0};
+  static std::atomic<int> emulates_fp64{0};
+  const int mode = math_mode & ~kMathDisallowReducedReduction;
+  if (call.type_a == DataType::kF64) {
+    const bool emulated = (mode & kFp64EmulatedMath) != 0 || emulates("CUBLAS_EMULATE_DOUBLE_PRECISION", emulates_fp64);
+    return emulated ? Reason::kUnsupportedCompute : Reason::kNone;
+  }
+  if (call.type_a != DataType::kF32) return Reason::kNone;
+  if ((mode & kFp32EmulatedMath) != 0 || emulates("CUBLAS_EMULATE_SINGLE_PRECISION", emulates_fp32)) {
+    return Reason::kUnsupportedCompute;
+  }
+  if (call.compute_type != kCompute32F) return Reason::kNone;
+  switch (mode & ~kFp64EmulatedMath) {
+    case kDefaultMath:
+    case kPedanticMath:
+      return Reason::kNone;
+    case kTensorOpMath:  // cublas_api.h: the same effect as CUBLAS_COMPUTE_32F_FAST_16F
+      call.rounding = InputRounding::kF16;
+      return Reason::kNone;
+    case kTf32Math:
+      call.rounding = InputRounding::kTf32;
+      return Reason::kNone;
+    default:
+      return Reason::kUnsupportedCompute;
+  }
+}
+
+// Types and compute type of the call: arguments of the Ex forms, else told by the name.
+void read_types(GemmCall& call) {
+  const CallArguments& arguments = call.arguments;
+  const EntryForm form = form_of(call.entry);
+  const DataType element = element_of(call.entry);
+  const bool typed = form == EntryForm::kGemmTyped;
+  const bool extended = form == EntryForm::kGemmEx || form == EntryForm::kGemmStridedEx ||
+                        form == EntryForm::kGemmBatchedEx || form == EntryForm::kGemmGroupedEx;
+  if (typed || extended) {
+    call.type_a = data_type(arguments.type_a);
+    call.type_b = data_type(arguments.type_b);
+    call.type_c = call.type_d = data_type(arguments.type_c);
+    call.compute_type = typed ? kCompute32F : arguments.compute;
+  } else {
+    call.type_a = call.type_b = call.type_c = call.type_d = element;
+    call.compute_type = element == DataType::kF64 ? kCompute64F : element == DataType::kF16 ? kCompute16F : kCompute32F;
+  }
+  call.scale_type = scale_type_of(call.compute_type);
+}
+
 Reason read_gemm(GemmCall& call) {
   const CallArguments& arguments = call.arguments;
   const Library& library = *call.library;
-  const bool batched = call.entry == Entry::kGemmStridedBatchedEx || call.entry == Entry::kGemmStridedBatchedEx64;
   call.m = arguments.m;
   call.n = arguments.n;
   call.k = arguments.k;
-  call.batch = batched ? arguments.batch : 1;
-  switch (call.entry) {
-    case Entry::kSgemm:
-    case Entry::kSgemm64:
-      call.type_a = call.type_b = call.type_c = call.type_d = DataType::kF32;
-      call.compute_type = kCompute32F;
-      break;
-    case Entry::kHgemm:
-    case Entry::kHgemm64:
-      call.type_a = call.type_b = call.type_c = call.type_d = DataType::kF16;
-      call.compute_type = kCompute16F;
-      break;
-    default:
-      call.type_a = data_type(arguments.type_a);
-      call.type_b = data_type(arguments.type_b);
-      call.type_c = call.type_d = data_type(arguments.type_c);
-      call.compute_type = arguments.compute;
-  }
-  const bool half_scalars = call.compute_type == kCompute16F || call.compute_type == kCompute16FPedantic;
-  call.scale_type = half_scalars ? kR16F : kR32F;
+  call.batch = arguments.batch;
+  read_types(call);
   call.trans_a = arguments.transa != kOpN;
   call.trans_b = arguments.transb != kOpN;
 
@@ -388,50 +385,181 @@ Reason read_gemm(GemmCall& call) {
   }
   if (pointer_mode != kPointerHost && pointer_mode != kPointerDevice) return Reason::kUnsupportedAttribute;
   if (const Reason reason = judge_compute(call); reason != Reason::kNone) return reason;
-  read_scalars(call, pointer_mode == kPointerDevice);
+  const void* const alpha = arguments.alpha;
+  read_scalars(call, pointer_mode == kPointerDevice ? nullptr : alpha,
+               pointer_mode == kPointerDevice ? nullptr : arguments.beta);
   if (const Reason reason = judge_types(call); reason != Reason::kNone) return reason;
-  if (call.type_a == DataType::kF32) {
-    // FP32 operands: the math mode, or the compute type, may let the library round them first.
-    switch (math_mode & ~kMathDisallowReducedReduction) {
-      case kDefaultMath:
-      case kPedanticMath:
-        break;
-      case kTf32Math:
-        if (call.compute_type == kCompute32F) call.rounding = InputRounding::kTf32;
-        break;
-      default:  // FP16 inputs of the old tensor-op mode, emulation
-        return Reason::kUnsupportedType;
-    }
-    if (call.compute_type == kCompute32FFastTf32) call.rounding = InputRounding::kTf32;
-  }
+  if (const Reason reason = judge_math_mode(call, math_mode); reason != Reason::kNone) return reason;
   // Without a product there is nothing to check, and A and B are not read.
-  if (!call.scalars_on_device && call.alpha == 0.0f) return Reason::kEmpty;
+  if (!call.scalars_on_device && call.alpha == 0.0) return Reason::kEmpty;
 
-  const bool many = call.batch > 1;
-  const Stored a{arguments.a,
-                 arguments.type_a,
-                 call.trans_a ? call.k : call.m,
-                 call.trans_a ? call.m : call.k,
-                 arguments.lda,
-                 many ? arguments.stride_a : 0,
-                 false};
-  const Stored b{arguments.b,
-                 arguments.type_b,
-                 call.trans_b ? call.n : call.k,
-                 call.trans_b ? call.k : call.n,
-                 arguments.ldb,
-                 many ? arguments.stride_b : 0,
-                 false};
-  const Stored c{arguments.c, arguments.type_c, call.m, call.n, arguments.ldc, many ? arguments.stride_c : 0, false};
-  const DataType types[3] = {call.type_a, call.type_b, call.type_d};
-  const Reason reason = place(call, a, b, c, c);
-  call.a.type = types[1];
-  call.b.type = types[0];
-  call.c.type = call.d.type = types[2];
-  return reason;
+  const bool pointers = has_pointer_arrays(form_of(call.entry));
+  const bool strided = call.batch > 1 && !pointers;
+  const Stored a{arguments.a,   call.trans_a ? call.k : call.m,   call.trans_a ? call.m : call.k,
+                 arguments.lda, strided ? arguments.stride_a : 0, false,
+                 pointers};
+  const Stored b{arguments.b,   call.trans_b ? call.n : call.k,   call.trans_b ? call.k : call.n,
+                 arguments.ldb, strided ? arguments.stride_b : 0, false,
+                 pointers};
+  const Stored c{arguments.c, call.m, call.n, arguments.ldc, strided ? arguments.stride_c : 0, false, pointers};
+  return place(call, a, b, c, c);
+}
+
+// Observed entries: dimensions and types for the record, never a check.
+Reason read_observed(GemmCall& call) {
+  const CallArguments& arguments = call.arguments;
+  call.m = arguments.m;
+  call.n = arguments.n;
+  call.k = arguments.k;
+  call.batch = arguments.batch;
+  const EntryForm form = form_of(call.entry);
+  const bool typed = form == EntryForm::kGemmTyped || form == EntryForm::kRankKEx;
+  call.type_a = typed ? data_type(arguments.type_a) : element_of(call.entry);
+  call.type_b = typed ? data_type(arguments.type_b) : element_of(call.entry);
+  call.type_c = call.type_d = typed ? data_type(arguments.type_c) : element_of(call.entry);
+  return Reason::kUnsupportedEntry;
+}
+
+// Grouped products: dimensions of the first group and the number of products, for the record.
+Reason read_grouped(GemmCall& call) {
+  const Groups& groups = call.arguments.groups;
+  read_types(call);
+  if (groups.count <= 0 || groups.m == nullptr || groups.n == nullptr || groups.k == nullptr ||
+      groups.sizes == nullptr) {
+    return groups.count == 0 ? Reason::kEmpty : Reason::kProductFailed;
+  }
+  call.m = groups.at(groups.m, 0);
+  call.n = groups.at(groups.n, 0);
+  call.k = groups.at(groups.k, 0);
+  for (int64_t group = 0; group < groups.count; ++group) call.batch += groups.at(groups.sizes, group);
+  return Reason::kUnsupportedEntry;
 }
 
 // ---- cublasLtMatmul ---------------------------------------------------------------------------------------------
+
+// Where alpha and beta are, by pointer mode.
+Reason read_lt_scalars(GemmCall& call, uint32_t pointer_mode, bool row_order) {
+  const CallArguments& arguments = call.arguments;
+  const void* alpha_host = nullptr;
+  const void* beta_host = nullptr;
+  static constexpr double kNoBeta = 0.0;  // zero bits are 0 in every scalar type
+  switch (pointer_mode) {
+    case kPointerHost:
+      alpha_host = arguments.alpha;
+      beta_host = arguments.beta;
+      break;
+    case kPointerDevice:
+      break;
+    case kPointerDeviceVector:
+      call.alpha_column_stride = call.beta_column_stride = 1;
+      break;
+    case kPointerAlphaVectorBetaZero:
+      call.alpha_column_stride = 1;
+      beta_host = &kNoBeta;
+      break;
+    case kPointerAlphaVectorBetaHost:
+      call.alpha_column_stride = 1;
+      beta_host = arguments.beta;
+      if (call.batch > 1 &&
+          !read_desc(*call.library, arguments.desc, kDescAlphaVectorBatchStride, &call.alpha_batch_stride)) {
+        return Reason::kUnsupportedAttribute;
+      }
+      break;
+    default:
+      return Reason::kUnsupportedAttribute;
+  }
+  if (arguments.beta == nullptr && pointer_mode != kPointerAlphaVectorBetaZero) return Reason::kProductFailed;
+  // A vector has one value a row of D: in a row-ordered D, one a row of our P, which no kernel of ours reads.
+  if (call.alpha_column_stride != 0 && row_order) return Reason::kUnsupportedAttribute;
+  read_scalars(call, alpha_host, beta_host);
+  return Reason::kNone;
+}
+
+// Scale factors and the largest magnitude of D: of FP8 products alone.
+Reason read_lt_scales(GemmCall& call) {
+  const Library& library = *call.library;
+  const void* desc = call.arguments.desc;
+  uint64_t* const pointers[] = {&call.scale_a, &call.scale_b, &call.scale_c, &call.scale_d, &call.amax_d};
+  constexpr int kIds[] = {kDescAScalePointer, kDescBScalePointer, kDescCScalePointer, kDescDScalePointer,
+                          kDescAmaxDPointer};
+  for (int i = 0; i < 5; ++i) {
+    if (!read_desc(library, desc, kIds[i], pointers[i])) *pointers[i] = 0;  // unknown to libraries before FP8
+  }
+  int32_t mode_a = kScaleScalar;
+  int32_t mode_b = kScaleScalar;
+  if (!read_desc(library, desc, kDescAScaleMode, &mode_a)) mode_a = kScaleScalar;
+  if (!read_desc(library, desc, kDescBScaleMode, &mode_b)) mode_b = kScaleScalar;
+  const bool any = (call.scale_a | call.scale_b | call.scale_c | call.scale_d | call.amax_d) != 0 ||
+                   mode_a != kScaleScalar || mode_b != kScaleScalar;
+  if (!any) return Reason::kNone;
+  if (!is_fp8(call.type_a)) return Reason::kUnsupportedAttribute;
+  if ((mode_a != kScaleScalar && mode_a != kScaleOuterVector) ||
+      (mode_b != kScaleScalar && mode_b != kScaleOuterVector)) {
+    return Reason::kBlockScale;
+  }
+  if ((call.scale_d != 0 || call.amax_d != 0) && !is_fp8(call.type_d)) return Reason::kUnsupportedAttribute;
+  if (call.scale_c != 0 && !is_fp8(call.type_c)) return Reason::kUnsupportedAttribute;
+  call.scale_a_vector = mode_a == kScaleOuterVector;
+  call.scale_b_vector = mode_b == kScaleOuterVector;
+  return Reason::kNone;
+}
+
+Reason read_lt_epilogue(GemmCall& call, uint32_t epilogue, bool row_order) {
+  const Library& library = *call.library;
+  const void* desc = call.arguments.desc;
+  constexpr uint32_t kKnown = kLtEpilogueDefault | kLtEpilogueRelu | kLtEpilogueBias | kLtEpilogueGelu | kLtEpilogueAux;
+  const bool relu = (epilogue & kLtEpilogueRelu) != 0;
+  const bool gelu = (epilogue & kLtEpilogueGelu) != 0;
+  const bool plain = (epilogue & kLtEpilogueDefault) != 0;
+  const bool aux = (epilogue & kLtEpilogueAux) != 0;
+  if ((epilogue & ~kKnown) != 0 || epilogue == 0 || (relu && gelu) || (plain && epilogue != kLtEpilogueDefault) ||
+      (aux && !relu && !gelu)) {
+    return Reason::kUnsupportedEpilogue;
+  }
+  if (relu) call.epilogue |= kEpilogueRelu;
+  if (gelu) call.epilogue |= kEpilogueGelu;
+  // Bias and auxiliary matrix follow D's rows: in a row-ordered D those are rows of our P, which no kernel of ours
+  // reads.
+  const bool has_bias = (epilogue & kLtEpilogueBias) != 0;
+  if (row_order && (has_bias || aux)) return Reason::kUnsupportedEpilogue;
+  if (has_bias) {
+    int64_t bias_stride = 0;
+    int32_t bias_type = -1;
+    if (!read_desc(library, desc, kDescBiasPointer, &call.bias_address) ||
+        !read_desc(library, desc, kDescBiasBatchStride, &bias_stride) ||
+        !read_desc(library, desc, kDescBiasDataType, &bias_type)) {
+      return Reason::kUnsupportedAttribute;
+    }
+    if (call.bias_address == 0) return Reason::kUnsupportedEpilogue;
+    call.epilogue |= kEpilogueBias;
+    call.bias_batch_stride = call.batch > 1 ? bias_stride : 0;
+    // cublasLtMatmul's tables: D's type, but BF16 beside an FP8 product into FP32, and BF16 or FP16 (C's) into FP8;
+    // FP32 beside an INT8 result.
+    DataType implied = call.type_d;
+    if (is_fp8(call.type_a) && (call.type_d == DataType::kF32 || is_fp8(call.type_d))) implied = DataType::kBF16;
+    if (is_fp8(call.type_d) && call.type_c == DataType::kF16) implied = DataType::kF16;
+    if (call.type_a == DataType::kI8) implied = DataType::kF32;
+    call.bias_type = bias_type == -1 ? implied : data_type(bias_type);
+    if (call.bias_type != DataType::kF32 && call.bias_type != DataType::kBF16 && call.bias_type != DataType::kF16) {
+      return Reason::kUnsupportedType;
+    }
+  }
+  if (aux) {
+    int32_t aux_type = -1;
+    if (!read_desc(library, desc, kDescAuxPointer, &call.aux_address) ||
+        !read_desc(library, desc, kDescAuxLd, &call.aux_ld) ||
+        !read_desc(library, desc, kDescAuxBatchStride, &call.aux_batch_stride) ||
+        !read_desc(library, desc, kDescAuxDataType, &aux_type)) {
+      return Reason::kUnsupportedAttribute;
+    }
+    if (call.aux_address == 0 || call.aux_ld < call.m) return Reason::kUnsupportedEpilogue;
+    call.epilogue |= kEpilogueAux;
+    if (call.batch == 1) call.aux_batch_stride = 0;
+    call.aux_type = aux_type == -1 ? call.type_d : data_type(aux_type);
+    if (gelu && (bytes_of(call.aux_type) == 0 || is_fp8(call.aux_type))) return Reason::kUnsupportedEpilogue;
+  }
+  return Reason::kNone;
+}
 
 Reason read_lt(GemmCall& call) {
   const CallArguments& arguments = call.arguments;
@@ -449,13 +577,12 @@ Reason read_lt(GemmCall& call) {
   int64_t batch_a = 0;
   int64_t batch_b = 0;
   int64_t batch_c = 0;
-  Reason reason = read_stored(library, *defaults, arguments.d_desc, arguments.d, &d, &call.batch);
+  Reason reason = read_stored(library, *defaults, arguments.d_desc, arguments.d, &d, &call.type_d, &call.batch);
   if (reason == Reason::kProductFailed) return reason;
   call.m = d.rows;
   call.n = d.cols;
-  call.type_d = data_type(d.type);
-  const Reason reason_a = read_stored(library, *defaults, arguments.a_desc, arguments.a, &a, &batch_a);
-  const Reason reason_b = read_stored(library, *defaults, arguments.b_desc, arguments.b, &b, &batch_b);
+  const Reason reason_a = read_stored(library, *defaults, arguments.a_desc, arguments.a, &a, &call.type_a, &batch_a);
+  const Reason reason_b = read_stored(library, *defaults, arguments.b_desc, arguments.b, &b, &call.type_b, &batch_b);
   int32_t transa = 0;
   int32_t transb = 0;
   uint32_t compute = 0;
@@ -472,8 +599,6 @@ Reason read_lt(GemmCall& call) {
   }
   call.trans_a = transa != kOpN;
   call.trans_b = transb != kOpN;
-  call.type_a = data_type(a.type);
-  call.type_b = data_type(b.type);
   call.compute_type = static_cast<int>(compute);
   call.scale_type = static_cast<int>(scale);
   call.k = call.trans_a ? a.rows : a.cols;
@@ -488,57 +613,38 @@ Reason read_lt(GemmCall& call) {
       (call.trans_b ? b.rows : b.cols) != call.n) {
     return Reason::kProductFailed;
   }
-  if (batch_a != call.batch || batch_b != call.batch) return Reason::kUnsupportedAttribute;
+  if (batch_a != call.batch || batch_b != call.batch || a.pointers != d.pointers || b.pointers != d.pointers) {
+    return Reason::kUnsupportedAttribute;
+  }
   if (!all_default(library.desc_get, arguments.desc, defaults->desc, defaults->desc_count)) {
     return Reason::kUnsupportedAttribute;
   }
-  if (pointer_mode != kPointerHost && pointer_mode != kPointerDevice) return Reason::kUnsupportedAttribute;
-  if (arguments.beta == nullptr) return Reason::kProductFailed;
   if (reason = judge_compute(call); reason != Reason::kNone) return reason;
-  read_scalars(call, pointer_mode == kPointerDevice);
+  if (reason = read_lt_scalars(call, pointer_mode, d.row_order); reason != Reason::kNone) return reason;
 
   if (arguments.c == nullptr || arguments.c_desc == nullptr) call.reads_c = false;
-  if (call.reads_c) {
-    reason = read_stored(library, *defaults, arguments.c_desc, arguments.c, &c, &batch_c);
-    if (reason != Reason::kNone) return reason;
-    if (c.rows != d.rows || c.cols != d.cols || !stored_is_valid(c, true)) return Reason::kProductFailed;
-    if (batch_c != call.batch) return Reason::kUnsupportedAttribute;
-    call.type_c = data_type(c.type);
-  } else {
-    call.type_c = call.type_d;
+  call.type_c = call.type_d;
+  if (arguments.c_desc != nullptr) {
+    // Its type is that of a bias beside an FP8 result, whether C is read or not.
+    const Reason reason_c = read_stored(library, *defaults, arguments.c_desc, arguments.c, &c, &call.type_c, &batch_c);
+    if (call.reads_c) {
+      if (reason_c != Reason::kNone) return reason_c;
+      if (c.rows != d.rows || c.cols != d.cols || !stored_is_valid(c, true)) return Reason::kProductFailed;
+      if (batch_c != call.batch || c.pointers != d.pointers) return Reason::kUnsupportedAttribute;
+    } else {
+      c = Stored{};
+    }
   }
   if (reason = judge_types(call); reason != Reason::kNone) return reason;
-  if (call.type_a == DataType::kF32 && call.compute_type == kCompute32FFastTf32) call.rounding = InputRounding::kTf32;
-
-  constexpr uint32_t kKnownEpilogue = kLtEpilogueDefault | kLtEpilogueRelu | kLtEpilogueBias | kLtEpilogueGelu;
-  const bool relu = (epilogue & kLtEpilogueRelu) != 0;
-  const bool gelu = (epilogue & kLtEpilogueGelu) != 0;
-  const bool plain = (epilogue & kLtEpilogueDefault) != 0;
-  if ((epilogue & ~kKnownEpilogue) != 0 || epilogue == 0 || (relu && gelu) ||
-      (plain && epilogue != kLtEpilogueDefault)) {
-    return Reason::kUnsupportedEpilogue;
-  }
-  if (relu) call.epilogue |= kEpilogueRelu;
-  if (gelu) call.epilogue |= kEpilogueGelu;
-  if ((epilogue & kLtEpilogueBias) != 0) {
-    uint64_t bias = 0;
-    int64_t bias_stride = 0;
-    int32_t bias_type = -1;
-    if (!read_desc(library, arguments.desc, kDescBiasPointer, &bias) ||
-        !read_desc(library, arguments.desc, kDescBiasBatchStride, &bias_stride) ||
-        !read_desc(library, arguments.desc, kDescBiasDataType, &bias_type)) {
-      return Reason::kUnsupportedAttribute;
-    }
-    // The bias has one value a row of D: in a row-ordered D, one a row of our P, which no kernel of ours adds.
-    if (d.row_order || bias == 0) return Reason::kUnsupportedEpilogue;
-    call.epilogue |= kEpilogueBias;
-    call.bias_address = bias;
-    call.bias_batch_stride = call.batch > 1 ? bias_stride : 0;
-    call.bias_type = bias_type == -1 ? call.type_d : data_type(bias_type);
-    if (call.bias_type == DataType::kOther) return Reason::kUnsupportedType;
+  if (reason = read_lt_scales(call); reason != Reason::kNone) return reason;
+  if (reason = read_lt_epilogue(call, epilogue, d.row_order); reason != Reason::kNone) return reason;
+  if (is_fp8(call.type_a)) {
+    int8_t fast = 0;
+    if (!read_desc(library, arguments.desc, kDescFastAccum, &fast)) fast = 0;
+    call.fast_accumulation = fast != 0;
   }
   // Without a product there is nothing to check, and A and B are not read.
-  if (!call.scalars_on_device && call.alpha == 0.0f) return Reason::kEmpty;
+  if (!call.scalars_on_device && call.alpha == 0.0) return Reason::kEmpty;
 
   return place(call, a, b, c, d);
 }
@@ -560,8 +666,9 @@ const AttributeDefaults* attribute_defaults(const Library& library) noexcept {
       if (!is_interpreted_desc(id))
         made->known = read_default(library.desc_get, &desc, id, made->desc, &made->desc_count);
     }
-    for (int id = kLayoutPlaneOffset; made->known && id < kLayoutAttributeLimit; ++id) {
-      made->known = read_default(library.layout_get, &layout, id, made->layout, &made->layout_count);
+    for (int id = 0; made->known && id < kLayoutAttributeLimit; ++id) {
+      if (!is_interpreted_layout(id))
+        made->known = read_default(library.layout_get, &layout, id, made->layout, &made->layout_count);
     }
     if (library.attributes.compare_exchange_strong(published, made, std::memory_order_acq_rel)) {
       published = made;
@@ -572,7 +679,23 @@ const AttributeDefaults* attribute_defaults(const Library& library) noexcept {
   return published->known ? published : nullptr;
 }
 
+uint64_t grouped_flops(const Groups& groups) noexcept {
+  if (groups.m == nullptr || groups.n == nullptr || groups.k == nullptr || groups.sizes == nullptr) return 0;
+  uint64_t sum = 0;
+  for (int64_t group = 0; group < groups.count; ++group) {
+    const int64_t m = groups.at(groups.m, group);
+    const int64_t n = groups.at(groups.n, group);
+    const int64_t k = groups.at(groups.k, group);
+    const int64_t size = groups.at(groups.sizes, group);
+    if (m <= 0 || n <= 0 || k <= 0 || size <= 0) continue;
+    sum += 2 * static_cast<uint64_t>(m) * static_cast<uint64_t>(n) * static_cast<uint64_t>(k) *
+           static_cast<uint64_t>(size);
+  }
+  return sum;
+}
+
 uint64_t flops(const GemmCall& call) noexcept {
+  if (is_grouped(form_of(call.entry))) return grouped_flops(call.arguments.groups);
   if (call.m <= 0 || call.n <= 0 || call.k <= 0 || call.batch <= 0) return 0;
   uint64_t product = 2;
   for (const int64_t factor : {call.m, call.n, call.k, call.batch}) {
@@ -588,7 +711,15 @@ void normalize(GemmCall& call) noexcept {
   call.library = given.library;
   call.arguments = given.arguments;
   call.call_id = given.call_id;
-  call.blocked = call.entry == Entry::kLtMatmul ? read_lt(call) : read_gemm(call);
+  if (kind_of(call.entry) == EntryKind::kObserved) {
+    call.blocked = read_observed(call);
+  } else if (call.entry == Entry::kLtMatmul) {
+    call.blocked = read_lt(call);
+  } else if (is_grouped(form_of(call.entry))) {
+    call.blocked = read_grouped(call);
+  } else {
+    call.blocked = read_gemm(call);
+  }
 }
 
 uint64_t site_of(const GemmCall& call) noexcept {
@@ -608,7 +739,9 @@ uint64_t site_of(const GemmCall& call) noexcept {
       static_cast<uint64_t>(call.type_d) << 16 | static_cast<uint64_t>(call.bias_type) << 24 |
       static_cast<uint64_t>(call.rounding) << 32 | static_cast<uint64_t>(call.row_order) << 40 |
       static_cast<uint64_t>(call.trans_a) << 41 | static_cast<uint64_t>(call.trans_b) << 42 |
-      static_cast<uint64_t>(call.scalars_on_device) << 43);
+      static_cast<uint64_t>(call.scalars_on_device) << 43 | static_cast<uint64_t>(call.fast_accumulation) << 44 |
+      static_cast<uint64_t>(call.scale_a_vector) << 45 | static_cast<uint64_t>(call.scale_b_vector) << 46 |
+      static_cast<uint64_t>(call.alpha_column_stride) << 47 | static_cast<uint64_t>(call.d.pointers != 0) << 48);
   add(static_cast<uint64_t>(static_cast<uint32_t>(call.compute_type)) << 32 | static_cast<uint32_t>(call.scale_type));
   add(static_cast<uint64_t>(call.m));
   add(static_cast<uint64_t>(call.n));

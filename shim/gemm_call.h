@@ -20,7 +20,28 @@ namespace sdcguard {
 struct AttributeDefaults;
 struct Library;
 
+// Arguments of a grouped product: host arrays of `count` values, one a group. `wide`: int64_t, else int.
+struct Groups {
+  const int* transa;
+  const int* transb;
+  const void* m;
+  const void* n;
+  const void* k;
+  const void* lda;
+  const void* ldb;
+  const void* ldc;
+  const void* sizes;  // products of the group
+  int64_t count;
+  bool wide;
+
+  int64_t at(const void* list, int64_t group) const {
+    return wide ? static_cast<const int64_t*>(list)[group] : static_cast<const int*>(list)[group];
+  }
+};
+
 // The caller's arguments, bit for bit; what issue_original() passes on. Fields that an entry point lacks are zero.
+// Pointer-array forms: a, b and c are the device arrays of addresses. Grouped forms: the same, with host arrays of
+// scalars in alpha and beta; m, n, k, ld, transposes and batch are in `groups`.
 struct CallArguments {
   void* handle;
   int transa, transb;
@@ -42,6 +63,7 @@ struct CallArguments {
   int64_t batch;
   int compute;
   int algo;
+  Groups groups;
   // cublasLtMatmul
   void* desc;
   void* a_desc;
@@ -56,7 +78,7 @@ struct CallArguments {
 };
 
 // How FP32 operands are rounded by the library before it multiplies them.
-enum class InputRounding : uint8_t { kNone = 0, kTf32 = 1 };
+enum class InputRounding : uint8_t { kNone = 0, kTf32 = 1, kBF16 = 2, kF16 = 3 };
 
 struct GemmCall {
   Entry entry;
@@ -81,14 +103,30 @@ struct GemmCall {
   int compute_type;       // cublasComputeType_t as given
   int scale_type;         // cudaDataType of alpha and beta
 
-  bool scalars_on_device;  // alpha_address and beta_address hold; else alpha and beta, copied when the call was made
-  float alpha, beta;
+  // alpha and beta, copied when the call was made, exact in a double; or, where an address is not 0, one value of
+  // scalar_type in device memory, or with column stride 1 a vector of m values (one a column of P).
+  bool scalars_on_device;  // alpha is
+  DataType scalar_type;    // kF32, kF64, kF16 or kI32
+  double alpha, beta;
   uint64_t alpha_address, beta_address;
+  int64_t alpha_column_stride, beta_column_stride;
+  int64_t alpha_batch_stride;  // elements; 0: the same vector for each batch entry
 
-  uint32_t epilogue;      // kEpilogueBias | kEpilogueRelu | kEpilogueGelu
+  uint32_t epilogue;      // kEpilogueBias | kEpilogueRelu | kEpilogueGelu | kEpilogueAux
   uint64_t bias_address;  // n3 values; 0 without kEpilogueBias
   DataType bias_type;
   int64_t bias_batch_stride;  // elements; 0: the same bias for each batch entry
+  // With kEpilogueAux: RELU's bit mask (one bit an entry of D, ld and stride in bits) or GELU's input (aux_type).
+  uint64_t aux_address;
+  int64_t aux_ld, aux_batch_stride;
+  DataType aux_type;
+
+  // FP8 products: device addresses of FP32 factors, 0 for 1. A and B in BLAS letters of the column-major reading; a
+  // vector has one factor a row of op(A) or a column of op(B).
+  uint64_t scale_a, scale_b, scale_c, scale_d;
+  uint64_t amax_d;  // device address of one FP32, the largest |value| of D before scale_d; 0: not asked for
+  bool scale_a_vector, scale_b_vector;
+  bool fast_accumulation;
 
   void* stream;  // CUstream of the call
   bool reads_c;  // beta is not zero, or is on the device and may not be
@@ -112,6 +150,9 @@ uint64_t flops(const GemmCall& call) noexcept;
 // with the Get functions of call.library and the host scalars; mutates nothing, calls no driver function, allocates
 // nothing.
 void normalize(GemmCall& call) noexcept;
+
+// The sum of 2 m n k over all products of all groups, 0 where the arrays are absent.
+uint64_t grouped_flops(const Groups& groups) noexcept;
 
 // What `library`'s descriptors know beyond the attributes that normalize() interprets, asked of the library at the
 // first call. Null when it has no descriptors to ask, or memory is out: its cublasLtMatmul calls are then not

@@ -11,6 +11,7 @@
 
 #include "shim/context.h"
 #include "shim/cublas_abi.h"
+#include "shim/forms.h"
 #include "shim/gemm_call.h"
 #include "shim/pipeline.h"
 #include "shim/policy.h"
@@ -23,42 +24,6 @@ thread_local int t_depth __attribute__((tls_model("initial-exec"))) = 0;
 
 namespace {
 
-// ---- arguments to CallArguments, one form each ----------------------------------------------------------------
-
-template <class I>
-void pack(CallArguments& x, void* handle, int transa, int transb, I m, I n, I k, const void* alpha, const void* a,
-          int type_a, I lda, const void* b, int type_b, I ldb, const void* beta, void* c, int type_c, I ldc,
-          int compute, int algo) {
-  x.handle = handle, x.transa = transa, x.transb = transb, x.m = m, x.n = n, x.k = k, x.alpha = alpha;
-  x.a = a, x.type_a = type_a, x.lda = lda, x.b = b, x.type_b = type_b, x.ldb = ldb, x.beta = beta;
-  x.c = c, x.type_c = type_c, x.ldc = ldc, x.compute = compute, x.algo = algo;
-}
-
-template <class I>
-void pack(CallArguments& x, void* handle, int transa, int transb, I m, I n, I k, const void* alpha, const void* a,
-          int type_a, I lda, long long stride_a, const void* b, int type_b, I ldb, long long stride_b, const void* beta,
-          void* c, int type_c, I ldc, long long stride_c, I batch, int compute, int algo) {
-  x.handle = handle, x.transa = transa, x.transb = transb, x.m = m, x.n = n, x.k = k, x.alpha = alpha;
-  x.a = a, x.type_a = type_a, x.lda = lda, x.stride_a = stride_a;
-  x.b = b, x.type_b = type_b, x.ldb = ldb, x.stride_b = stride_b, x.beta = beta;
-  x.c = c, x.type_c = type_c, x.ldc = ldc, x.stride_c = stride_c, x.batch = batch, x.compute = compute, x.algo = algo;
-}
-
-template <class I>
-void pack(CallArguments& x, void* handle, int transa, int transb, I m, I n, I k, const void* alpha, const void* a,
-          I lda, const void* b, I ldb, const void* beta, void* c, I ldc) {
-  x.handle = handle, x.transa = transa, x.transb = transb, x.m = m, x.n = n, x.k = k, x.alpha = alpha;
-  x.a = a, x.lda = lda, x.b = b, x.ldb = ldb, x.beta = beta, x.c = c, x.ldc = ldc;
-}
-
-void pack(CallArguments& x, void* handle, void* desc, const void* alpha, const void* a, void* a_desc, const void* b,
-          void* b_desc, const void* beta, const void* c, void* c_desc, void* d, void* d_desc, const void* algo,
-          void* workspace, size_t workspace_bytes, void* stream) {
-  x.handle = handle, x.desc = desc, x.alpha = alpha, x.a = a, x.a_desc = a_desc, x.b = b, x.b_desc = b_desc;
-  x.beta = beta, x.c = c, x.c_desc = c_desc, x.d = d, x.d_desc = d_desc, x.lt_algo = algo;
-  x.workspace = workspace, x.workspace_bytes = workspace_bytes, x.stream = stream;
-}
-
 // ---- FLOPs of a call that is not sampled --------------------------------------------------------------------
 
 // hot: begin
@@ -68,28 +33,20 @@ inline uint64_t count(int64_t m, int64_t n, int64_t k, int64_t batch) {
          static_cast<uint64_t>(batch);
 }
 
-template <class I>
-inline uint64_t quick_flops(const Library&, void*, int, int, I m, I n, I k, const void*, const void*, int, I,
-                            const void*, int, I, const void*, void*, int, I, int, int) {
-  return count(m, n, k, 1);
-}
-
-template <class I>
-inline uint64_t quick_flops(const Library&, void*, int, int, I m, I n, I k, const void*, const void*, int, I, long long,
-                            const void*, int, I, long long, const void*, void*, int, I, long long, I batch, int, int) {
-  return count(m, n, k, batch);
-}
-
-template <class I>
-inline uint64_t quick_flops(const Library&, void*, int, int, I m, I n, I k, const void*, const void*, I, const void*, I,
-                            const void*, void*, I) {
-  return count(m, n, k, 1);
-}
-
-inline uint64_t quick_flops(const Library& library, void*, void*, const void*, const void*, void* a_desc, const void*,
-                            void*, const void*, const void*, void*, void*, void* d_desc, const void*, void*, size_t,
-                            void*) {
-  return lt_flops(library, a_desc, d_desc);
+// Only the dimensions of `x` are read: once inlined, nothing else of it is written.
+template <Entry E, class... A>
+inline __attribute__((always_inline)) uint64_t quick_flops(const Library& library, A... arguments) {
+  constexpr EntryForm kForm = form_of(E);
+  CallArguments x;
+  Form<kForm>::pack(x, arguments...);
+  if constexpr (kForm == EntryForm::kLtMatmul) {
+    return lt_flops(library, x.a_desc, x.d_desc);
+  } else if constexpr (is_grouped(kForm)) {
+    return grouped_flops(x.groups);
+  } else {
+    const uint64_t flops = count(x.m, x.n, x.k, x.batch) * (is_complex(E) ? 4 : 1);
+    return is_half(kForm) ? flops / 2 : flops;
+  }
 }
 // hot: end
 
@@ -105,19 +62,34 @@ void after_fork_in_child() {
 }
 
 // The sampled half of a product, at depth 1.
-template <class... A>
-__attribute__((noinline)) int guarded(Entry entry, const Library* library, A... arguments) {
+template <Entry E, class... A>
+__attribute__((noinline)) int guarded(const Library* library, A... arguments) {
   const int saved_errno = errno;
   register_fork_handler();
   GemmCall call{};
-  call.entry = entry;
+  call.entry = E;
   call.library = library;
   call.call_id = thread_policy().call_id;
-  pack(call.arguments, arguments...);
+  Form<form_of(E)>::pack(call.arguments, arguments...);
   normalize(call);
   const int status = run_guarded(call);
   errno = saved_errno;
   return status;
+}
+
+// The record of an observed call that the policy chose, after it was issued. At depth 1.
+template <Entry E, class... A>
+__attribute__((noinline)) void observed(const Library* library, A... arguments) {
+  const int saved_errno = errno;
+  register_fork_handler();
+  GemmCall call{};
+  call.entry = E;
+  call.library = library;
+  call.call_id = thread_policy().call_id;
+  Form<form_of(E)>::pack(call.arguments, arguments...);
+  normalize(call);
+  record_observed(call, quick_flops<E>(*library, arguments...));
+  errno = saved_errno;
 }
 
 // hot: begin
@@ -132,10 +104,16 @@ inline __attribute__((always_inline)) int product(const Library* library, const 
   const DepthGuard depth;
   ThreadPolicy& policy = thread_policy();
   if (!take_sample(policy)) {
-    count_unsampled(policy, quick_flops(*library, handle, arguments...));
+    count_unsampled(policy, quick_flops<E>(*library, handle, arguments...));
     return real(handle, arguments...);
   }
-  return guarded(E, library, handle, arguments...);
+  if constexpr (kind_of(E) == EntryKind::kObserved) {
+    const int status = real(handle, arguments...);
+    observed<E>(library, handle, arguments...);
+    return status;
+  } else {
+    return guarded<E>(library, handle, arguments...);
+  }
 }
 // hot: end
 
@@ -179,9 +157,9 @@ int destroy(const Library* library, const void* return_address, void* handle) {
 
 template <Entry E, class... A>
 inline __attribute__((always_inline)) int enter(const Library* library, const void* return_address, A... arguments) {
-  if constexpr (kEntryKinds[static_cast<uint32_t>(E)] == EntryKind::kProduct) {
+  if constexpr (kind_of(E) == EntryKind::kProduct || kind_of(E) == EntryKind::kObserved) {
     return product<E>(library, return_address, arguments...);
-  } else if constexpr (kEntryKinds[static_cast<uint32_t>(E)] == EntryKind::kCreate) {
+  } else if constexpr (kind_of(E) == EntryKind::kCreate) {
     return create<E>(library, return_address, arguments...);
   } else {
     return destroy<E>(library, return_address, arguments...);
@@ -213,8 +191,8 @@ void register_fork_handler() noexcept {
 
 void* wrapper_for(Entry entry, const Library& library) noexcept {
   switch (entry) {
-#define SDCGUARD_BOUND(index, kind, symbol, parameters, ...) \
-  case Entry::index:                                         \
+#define SDCGUARD_BOUND(index, kind, form, symbol, parameters, ...) \
+  case Entry::index:                                               \
     return Bound<Entry::index, int parameters>::at(library.slot, std::make_integer_sequence<uint32_t, kMaxLibraries>());
 #define SDCGUARD_ENTRY(...) SDCGUARD_BOUND(__VA_ARGS__)
 #include "entry_points.def"
@@ -227,7 +205,7 @@ void* wrapper_for(Entry entry, const Library& library) noexcept {
 }  // namespace sdcguard
 
 #define SDCGUARD_UNPACK(...) __VA_ARGS__
-#define SDCGUARD_EXPORTED(index, kind, symbol, parameters, arguments)                                                \
+#define SDCGUARD_EXPORTED(index, kind, form, symbol, parameters, arguments)                                          \
   extern "C" __attribute__((visibility("default"))) int symbol parameters;                                           \
   extern "C" int symbol parameters {                                                                                 \
     return sdcguard::enter<sdcguard::Entry::index>(nullptr, __builtin_return_address(0), SDCGUARD_UNPACK arguments); \

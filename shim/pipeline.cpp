@@ -10,6 +10,7 @@
 #include "kernels/plan.h"
 #include "shim/context.h"
 #include "shim/driver.h"
+#include "shim/gemm_types.h"
 #include "shim/policy.h"
 #include "shim/probe.h"
 #include "shim/process.h"
@@ -110,7 +111,53 @@ Place place_of(const GemmCall& call) {
   return place;
 }
 
-// The plan of the call: its product redirected into FP32 scratch, or checked as the library delivers it.
+// D, C, scalars and factors as the caller gave them, in the letters of P = A B (so the caller's A is our B).
+FinishView finish_of(const GemmCall& call) {
+  FinishView finish = {};
+  finish.c = call.c;
+  finish.scalar_type = call.scalar_type;
+  finish.alpha = call.alpha;
+  finish.beta = call.beta;
+  finish.alpha_address = call.alpha_address;
+  finish.beta_address = call.beta_address;
+  finish.alpha_column_stride = call.alpha_column_stride;
+  finish.beta_column_stride = call.beta_column_stride;
+  finish.alpha_batch_stride = call.alpha_batch_stride;
+  finish.scale_a = call.scale_b;
+  finish.scale_b = call.scale_a;
+  finish.scale_a_vector = call.scale_b_vector ? 1 : 0;
+  finish.scale_b_vector = call.scale_a_vector ? 1 : 0;
+  finish.scale_c = call.scale_c;
+  finish.scale_d = call.scale_d;
+  finish.amax_d = call.amax_d;
+  finish.bias_address = call.bias_address;
+  finish.bias_batch_stride = call.bias_batch_stride;
+  finish.bias_type = call.bias_type;
+  finish.epilogue = call.epilogue & (kEpilogueRelu | kEpilogueGelu);
+  if ((call.epilogue & kEpilogueAux) != 0) {
+    finish.aux_kind = (call.epilogue & kEpilogueRelu) != 0 ? AuxKind::kReluMask : AuxKind::kGeluInput;
+    finish.aux = {.address = call.aux_address,
+                  .row_stride = call.aux_ld,
+                  .col_stride = 1,
+                  .batch_stride = call.aux_batch_stride,
+                  .type = call.aux_type};
+  }
+  return finish;
+}
+
+Accumulator accumulator_of(const GemmCall& call) {
+  if (call.scalar_type == DataType::kF16) return Accumulator::kF16;
+  switch (product_type_of(call)) {
+    case DataType::kF64:
+      return Accumulator::kF64;
+    case DataType::kI32:
+      return Accumulator::kI32;
+    default:
+      return call.fast_accumulation ? Accumulator::kF32Fast : Accumulator::kF32;
+  }
+}
+
+// The plan of the call: its product redirected into scratch of its own type, or checked as the library delivers it.
 ProbePlan plan_of(const GemmCall& call, const ContextState& context, Mode mode, bool delivered) {
   ProbeRequest request = {};
   request.n1 = rows_of_p(call);
@@ -120,26 +167,17 @@ ProbePlan plan_of(const GemmCall& call, const ContextState& context, Mode mode, 
   request.a = call.a;
   request.b = call.b;
   request.delivered = delivered;
+  request.finish = finish_of(call);
   if (delivered) {
     request.p = call.d;
   } else {
-    request.p.type = DataType::kF32;
+    request.p.type = product_type_of(call);
     request.finish.d = call.d;
   }
-  request.finish.c = call.c;
-  request.finish.alpha = call.alpha;
-  request.finish.beta = call.beta;
-  if (call.scalars_on_device) {
-    request.finish.alpha_address = call.alpha_address;
-    request.finish.beta_address = call.beta_address;
-  }
-  request.finish.bias_address = call.bias_address;
-  request.finish.bias_batch_stride = call.bias_batch_stride;
-  request.finish.bias_type = call.bias_type;
-  request.finish.epilogue = call.epilogue & (kEpilogueRelu | kEpilogueGelu);
   request.c_apart = !call.reads_c || !call.c_is_d;
   request.mode = mode;
-  request.rounding = call.rounding == InputRounding::kTf32 ? OperandRounding::kTf32 : OperandRounding::kNone;
+  request.rounding = static_cast<OperandRounding>(call.rounding);
+  request.accumulator = accumulator_of(call);
   request.tensor_core = tensor_core_of(context.compute_major, call.type_a);
   request.sm_count = context.sm_count;
   return make_plan(request);
@@ -233,13 +271,15 @@ Issued issue_checked(const GemmCall& call, const Ticket& ticket, const Place& pl
   Issued issued = {0, Reason::kNone};
   const bool probing = probe.before_product();
   if (probing && !delivered) {
-    const Fp32Target target = {plan.params.p.address,
-                               plan.params.p.row_stride,
-                               plan.params.p.batch_stride,
-                               context.one,
-                               context.zero,
-                               context.id};
-    issued.status = issue_into_fp32(call, ticket.site, target);
+    const ProductTarget target = {.type = plan.params.p.type,
+                                  .address = plan.params.p.address,
+                                  .ld = plan.params.p.row_stride,
+                                  .batch_stride = plan.params.p.batch_stride,
+                                  .pointers = 0,
+                                  .one_address = one_of(context, call.scalar_type),
+                                  .zero_address = zero_of(context),
+                                  .context_id = context.id};
+    issued.status = issue_product(call, ticket.site, target);
     if (issued.status != 0) issued.reason = Reason::kUpgradeRefused;
   } else {
     issued.status = issue_original(call);
@@ -262,20 +302,49 @@ Issued issue_checked(const GemmCall& call, const Ticket& ticket, const Place& pl
   return issued;
 }
 
+// Adds one sampled call to the thread's counters and, unless the device does, writes its record.
+void count_sampled(const GemmCall& call, const Ticket& ticket, uint64_t call_flops, Reason reason,
+                   const Process& process) {
+  ThreadCounters& counters = *thread_policy().counters;
+  add(counters.calls_seen, 1);
+  add(counters.flops_seen, call_flops);
+  add(counters.calls_sampled, 1);
+  add(counters.flops_sampled, call_flops);
+  if (reason == Reason::kNone) {
+    add(counters.calls_launched, 1);
+    add(counters.flops_launched, call_flops);
+  } else {
+    add(counters.unverified_calls[static_cast<uint32_t>(reason)], 1);
+    add(counters.unverified_flops[static_cast<uint32_t>(reason)], call_flops);
+    record_unverified(process.ring, call, ticket, reason);
+  }
+}
+
+Ticket ticket_of(const GemmCall& call, const Process& process) {
+  Ticket ticket = {};
+  ticket.call_id = call.call_id;
+  ticket.site = site_of(call);
+  ticket.seed = seed_of_call(process.config.seed, call.call_id);
+  ticket.enqueued_ns = realtime_ns();
+  ticket.mode = process.mode();
+  return ticket;
+}
+
 }  // namespace
+
+void record_observed(const GemmCall& call, uint64_t call_flops) noexcept {
+  const int saved_errno = errno;
+  const Process& process = the_process();
+  const Ticket ticket = ticket_of(call, process);
+  count_sampled(call, ticket, call_flops, ticket.mode == Mode::kOff ? Reason::kOff : call.blocked, process);
+  errno = saved_errno;
+}
 
 int run_guarded(GemmCall& call) noexcept {
   const int saved_errno = errno;
   const Process& process = the_process();
-  ThreadPolicy& policy = thread_policy();
-  ThreadCounters& counters = *policy.counters;
   const uint64_t call_flops = flops(call);
-  Ticket ticket = {};
-  ticket.call_id = policy.call_id;
-  ticket.site = site_of(call);
-  ticket.seed = seed_of_call(process.config.seed, policy.call_id);
-  ticket.enqueued_ns = realtime_ns();
-  ticket.mode = process.mode();
+  Ticket ticket = ticket_of(call, process);
 
   Place place;
   Reason reason = call.blocked;
@@ -299,18 +368,7 @@ int run_guarded(GemmCall& call) noexcept {
     if (reason == Reason::kCold) warm_current_context();
   }
 
-  add(counters.calls_seen, 1);
-  add(counters.flops_seen, call_flops);
-  add(counters.calls_sampled, 1);
-  add(counters.flops_sampled, call_flops);
-  if (issued.reason == Reason::kNone) {
-    add(counters.calls_launched, 1);
-    add(counters.flops_launched, call_flops);
-  } else {
-    add(counters.unverified_calls[static_cast<uint32_t>(issued.reason)], 1);
-    add(counters.unverified_flops[static_cast<uint32_t>(issued.reason)], call_flops);
-    record_unverified(process.ring, call, ticket, issued.reason);
-  }
+  count_sampled(call, ticket, call_flops, issued.reason, process);
   errno = saved_errno;
   return issued.status;
 }

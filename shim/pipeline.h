@@ -11,4 +11,7 @@ namespace sdcguard {
 // stream only; waits for the device only where joining the side stream failed. Never throws; leaves no CUDA error.
 int run_guarded(GemmCall& call) noexcept;
 
+// Counts and records a sampled call of an observed entry, which the wrapper has issued.
+void record_observed(const GemmCall& call, uint64_t call_flops) noexcept;
+
 }  // namespace sdcguard

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
-// stage upgrade: takes a GemmCall, issues the caller's own product or the bare product into FP32 scratch; runs on the
-// calling thread.
+// stage upgrade: takes a GemmCall, issues the caller's own product or the bare product into scratch of its
+// accumulator's type; runs on the calling thread.
 #include "shim/upgrade.h"
 
 #include <atomic>
 #include <climits>
 #include <cstring>
 #include <new>
+#include <type_traits>
 
 #include "shim/cublas_abi.h"
+#include "shim/gemm_types.h"
 #include "shim/resolve.h"
 
 namespace sdcguard {
@@ -20,10 +22,10 @@ using namespace abi;
 // The signature of an entry's untouched function.
 template <Entry>
 struct Signature;
-#define SDCGUARD_SIGNATURE(index, kind, symbol, parameters, ...) \
-  template <>                                                    \
-  struct Signature<Entry::index> {                               \
-    using Function = int(*) parameters;                          \
+#define SDCGUARD_SIGNATURE(index, kind, form, symbol, parameters, ...) \
+  template <>                                                          \
+  struct Signature<Entry::index> {                                     \
+    using Function = int(*) parameters;                                \
   };
 #define SDCGUARD_ENTRY(...) SDCGUARD_SIGNATURE(__VA_ARGS__)
 #include "entry_points.def"
@@ -37,11 +39,11 @@ typename Signature<E>::Function function_of(const GemmCall& call) {
 
 constexpr int kGemmAutotune = 999;  // CUBLAS_GEMM_AUTOTUNE: measures, and so synchronises
 
-// What the three cublas shapes are issued with: the caller's arguments, or those of the bare product.
+// What the shapes of the cublas family are issued with: the caller's arguments, or those of the bare product.
 struct Issue {
   const void* alpha;
   const void* beta;
-  void* c;
+  void* c;  // pointer-array forms: the device array
   int type_c;
   int64_t ldc;
   int64_t stride_c;
@@ -53,62 +55,119 @@ Issue as_given(const CallArguments& arguments) {
           arguments.stride_c, arguments.algo};
 }
 
-template <Entry E, class I>
-int gemm_ex(const GemmCall& call, const Issue& issue) {
-  const CallArguments& x = call.arguments;
-  return function_of<E>(call)(x.handle, x.transa, x.transb, static_cast<I>(x.m), static_cast<I>(x.n),
-                              static_cast<I>(x.k), issue.alpha, x.a, x.type_a, static_cast<I>(x.lda), x.b, x.type_b,
-                              static_cast<I>(x.ldb), issue.beta, issue.c, issue.type_c, static_cast<I>(issue.ldc),
-                              x.compute, issue.algo);
-}
+// The type of dimensions of an entry, from its parameters.
+template <class Function>
+struct DimensionOf;
+template <class... A>
+struct DimensionOf<int (*)(A...)> {
+  static constexpr bool kWide = (std::is_same_v<A, int64_t> || ...) || (std::is_same_v<A, const int64_t*> || ...);
+};
 
-template <Entry E, class I>
-int gemm_strided_ex(const GemmCall& call, const Issue& issue) {
-  const CallArguments& x = call.arguments;
-  return function_of<E>(call)(
-      x.handle, x.transa, x.transb, static_cast<I>(x.m), static_cast<I>(x.n), static_cast<I>(x.k), issue.alpha, x.a,
-      x.type_a, static_cast<I>(x.lda), x.stride_a, x.b, x.type_b, static_cast<I>(x.ldb), x.stride_b, issue.beta,
-      issue.c, issue.type_c, static_cast<I>(issue.ldc), issue.stride_c, static_cast<I>(x.batch), x.compute, issue.algo);
-}
-
-template <Entry E, class I>
-int gemm_plain(const GemmCall& call, const Issue& issue) {
-  const CallArguments& x = call.arguments;
-  return function_of<E>(call)(x.handle, x.transa, x.transb, static_cast<I>(x.m), static_cast<I>(x.n),
-                              static_cast<I>(x.k), issue.alpha, x.a, static_cast<I>(x.lda), x.b, static_cast<I>(x.ldb),
-                              issue.beta, issue.c, static_cast<I>(issue.ldc));
-}
-
+template <Entry E>
 int issue_gemm(const GemmCall& call, const Issue& issue) {
-  switch (call.entry) {
-    case Entry::kGemmEx:
-      return gemm_ex<Entry::kGemmEx, int>(call, issue);
-    case Entry::kGemmEx64:
-      return gemm_ex<Entry::kGemmEx64, int64_t>(call, issue);
-    case Entry::kGemmStridedBatchedEx:
-      return gemm_strided_ex<Entry::kGemmStridedBatchedEx, int>(call, issue);
-    case Entry::kGemmStridedBatchedEx64:
-      return gemm_strided_ex<Entry::kGemmStridedBatchedEx64, int64_t>(call, issue);
-    case Entry::kSgemm:
-      return gemm_plain<Entry::kSgemm, int>(call, issue);
-    case Entry::kSgemm64:
-      return gemm_plain<Entry::kSgemm64, int64_t>(call, issue);
-    case Entry::kHgemm:
-      return gemm_plain<Entry::kHgemm, int>(call, issue);
-    case Entry::kHgemm64:
-      return gemm_plain<Entry::kHgemm64, int64_t>(call, issue);
-    default:
-      return kNotSupported;
+  constexpr EntryForm kForm = form_of(E);
+  using I = std::conditional_t<DimensionOf<typename Signature<E>::Function>::kWide, int64_t, int>;
+  const CallArguments& x = call.arguments;
+  const auto function = function_of<E>(call);
+  const I m = static_cast<I>(x.m), n = static_cast<I>(x.n), k = static_cast<I>(x.k);
+  const I lda = static_cast<I>(x.lda), ldb = static_cast<I>(x.ldb), ldc = static_cast<I>(issue.ldc);
+  [[maybe_unused]] const I batch = static_cast<I>(x.batch);
+  [[maybe_unused]] const auto a = static_cast<const void* const*>(x.a);
+  [[maybe_unused]] const auto b = static_cast<const void* const*>(x.b);
+  [[maybe_unused]] const auto c = static_cast<void* const*>(issue.c);
+  if constexpr (kForm == EntryForm::kGemm) {
+    return function(x.handle, x.transa, x.transb, m, n, k, issue.alpha, x.a, lda, x.b, ldb, issue.beta, issue.c, ldc);
+  } else if constexpr (kForm == EntryForm::kGemmBatched) {
+    return function(x.handle, x.transa, x.transb, m, n, k, issue.alpha, a, lda, b, ldb, issue.beta, c, ldc, batch);
+  } else if constexpr (kForm == EntryForm::kGemmStrided) {
+    return function(x.handle, x.transa, x.transb, m, n, k, issue.alpha, x.a, lda, x.stride_a, x.b, ldb, x.stride_b,
+                    issue.beta, issue.c, ldc, issue.stride_c, batch);
+  } else if constexpr (kForm == EntryForm::kGemmTyped) {
+    return function(x.handle, x.transa, x.transb, m, n, k, issue.alpha, x.a, x.type_a, lda, x.b, x.type_b, ldb,
+                    issue.beta, issue.c, issue.type_c, ldc);
+  } else if constexpr (kForm == EntryForm::kGemmEx) {
+    return function(x.handle, x.transa, x.transb, m, n, k, issue.alpha, x.a, x.type_a, lda, x.b, x.type_b, ldb,
+                    issue.beta, issue.c, issue.type_c, ldc, x.compute, issue.algo);
+  } else if constexpr (kForm == EntryForm::kGemmBatchedEx) {
+    return function(x.handle, x.transa, x.transb, m, n, k, issue.alpha, a, x.type_a, lda, b, x.type_b, ldb, issue.beta,
+                    c, issue.type_c, ldc, batch, x.compute, issue.algo);
+  } else if constexpr (kForm == EntryForm::kGemmStridedEx) {
+    return function(x.handle, x.transa, x.transb, m, n, k, issue.alpha, x.a, x.type_a, lda, x.stride_a, x.b, x.type_b,
+                    ldb, x.stride_b, issue.beta, issue.c, issue.type_c, ldc, issue.stride_c, batch, x.compute,
+                    issue.algo);
+  } else {
+    static_assert(is_grouped(kForm));
+    const Groups& g = x.groups;
+    const auto list = [](const void* values) { return static_cast<const I*>(values); };
+    if constexpr (kForm == EntryForm::kGemmGrouped) {
+      return function(x.handle, g.transa, g.transb, list(g.m), list(g.n), list(g.k), issue.alpha, a, list(g.lda), b,
+                      list(g.ldb), issue.beta, c, list(g.ldc), static_cast<I>(g.count), list(g.sizes));
+    } else {
+      return function(x.handle, g.transa, g.transb, list(g.m), list(g.n), list(g.k), issue.alpha, a, x.type_a,
+                      list(g.lda), b, x.type_b, list(g.ldb), issue.beta, c, issue.type_c, list(g.ldc),
+                      static_cast<I>(g.count), list(g.sizes), x.compute);
+    }
   }
 }
 
-bool has_32_bit_dimensions(Entry entry) {
-  return entry == Entry::kGemmEx || entry == Entry::kGemmStridedBatchedEx || entry == Entry::kSgemm ||
-         entry == Entry::kHgemm;
+// Of the cublas family: every product but cublasLtMatmul.
+template <Entry E>
+constexpr bool kInCublasFamily = kind_of(E) == EntryKind::kProduct&& E != Entry::kLtMatmul;
+
+int issue_gemm(const GemmCall& call, const Issue& issue) {
+  switch (call.entry) {
+#define SDCGUARD_ISSUE(index, ...)                                                             \
+  case Entry::index:                                                                           \
+    if constexpr (kInCublasFamily<Entry::index>) return issue_gemm<Entry::index>(call, issue); \
+    break;
+#define SDCGUARD_ENTRY(...) SDCGUARD_ISSUE(__VA_ARGS__)
+#include "entry_points.def"
+#undef SDCGUARD_ENTRY
+#undef SDCGUARD_ISSUE
+  }
+  return kNotSupported;
 }
 
-const float kOne = 1.0f;
-const float kZero = 0.0f;
+bool has_32_bit_dimensions(Entry entry) {
+  switch (entry) {
+#define SDCGUARD_WIDE(index, ...) \
+  case Entry::index:              \
+    return !DimensionOf<typename Signature<Entry::index>::Function>::kWide;
+#define SDCGUARD_ENTRY(...) SDCGUARD_WIDE(__VA_ARGS__)
+#include "entry_points.def"
+#undef SDCGUARD_ENTRY
+#undef SDCGUARD_WIDE
+  }
+  return true;
+}
+
+// 1 and 0 in each type of scalars.
+struct Constants {
+  const void* one;
+  const void* zero;
+};
+
+Constants host_constants(DataType scalar) {
+  static constexpr float kOneF32 = 1.0f;
+  static constexpr double kOneF64 = 1.0;
+  static constexpr int32_t kOneI32 = 1;
+  static constexpr uint16_t kOneF16 = 0x3c00;
+  static constexpr uint64_t kZeroBits = 0;
+  switch (scalar) {
+    case DataType::kF64:
+      return {&kOneF64, &kZeroBits};
+    case DataType::kI32:
+      return {&kOneI32, &kZeroBits};
+    case DataType::kF16:
+      return {&kOneF16, &kZeroBits};
+    default:
+      return {&kOneF32, &kZeroBits};
+  }
+}
+
+int cuda_type_of(DataType type) {
+  return type == DataType::kF64 ? kR64F : type == DataType::kI32 ? kR32I : kR32F;
+}
 
 // ---- algorithms of redirected cublasLt products ---------------------------------------------------------------
 
@@ -201,7 +260,31 @@ int ask_algorithm(const GemmCall& call, AlgorithmKey& key, LtAlgo* algo) {
   return kSuccess;
 }
 
-int issue_lt(const GemmCall& call, const Fp32Target& target) {
+// The bare product of FP8 operands has no factors; an attribute that the library does not know is not set.
+bool clear_scales(const Library& library, LtDesc& desc) {
+  constexpr int kPointers[] = {kDescAScalePointer, kDescBScalePointer, kDescCScalePointer, kDescDScalePointer,
+                               kDescAmaxDPointer};
+  constexpr int kModes[] = {kDescAScaleMode, kDescBScaleMode};
+  const void* none = nullptr;
+  const int32_t scalar = kScaleScalar;
+  for (const int id : kPointers) {
+    uint64_t value = 0;
+    if (library.desc_get(&desc, id, &value, sizeof(value), nullptr) == kSuccess && value != 0 &&
+        library.desc_set(&desc, id, &none, sizeof(none)) != kSuccess) {
+      return false;
+    }
+  }
+  for (const int id : kModes) {
+    int32_t value = kScaleScalar;
+    if (library.desc_get(&desc, id, &value, sizeof(value), nullptr) == kSuccess && value != kScaleScalar &&
+        library.desc_set(&desc, id, &scalar, sizeof(scalar)) != kSuccess) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int issue_lt(const GemmCall& call, const ProductTarget& target) {
   const CallArguments& x = call.arguments;
   const Library& library = *call.library;
   if (library.desc_set == nullptr || library.layout_set == nullptr) return kNotSupported;
@@ -216,11 +299,15 @@ int issue_lt(const GemmCall& call, const Fp32Target& target) {
   auto set_layout = [&](int attribute, auto value) {
     return library.layout_set(&key.d, attribute, &value, sizeof(value)) == kSuccess;
   };
+  // An INT8 result scaled in FP32 comes from an INT32 product with scalars of its own.
+  const DataType scalar = target.type == DataType::kI32 ? DataType::kI32 : call.scalar_type;
   const void* none = nullptr;
   if (!set_desc(kDescEpilogue, kLtEpilogueDefault) || !set_desc(kDescPointerMode, int32_t{kPointerHost}) ||
       !set_desc(kDescBiasPointer, none) || !set_desc(kDescAuxPointer, none) ||
-      !set_layout(kLayoutType, uint32_t{kR32F}) || !set_layout(kLayoutLd, target.ld) ||
-      (call.batch > 1 && !set_layout(kLayoutBatchStride, target.batch_stride))) {
+      (call.type_a == DataType::kI8 && !set_desc(kDescScaleType, uint32_t{kR32I})) ||
+      (is_fp8(call.type_a) && !clear_scales(library, key.desc)) ||
+      !set_layout(kLayoutType, static_cast<uint32_t>(cuda_type_of(target.type))) || !set_layout(kLayoutLd, target.ld) ||
+      (call.batch > 1 && target.pointers == 0 && !set_layout(kLayoutBatchStride, target.batch_stride))) {
     return kNotSupported;
   }
   key.alignment_a = alignment_of(reinterpret_cast<uintptr_t>(x.a));
@@ -237,9 +324,11 @@ int issue_lt(const GemmCall& call, const Fp32Target& target) {
     if (const int status = ask_algorithm(call, key, &algo); status != kSuccess) return status;
     remember_algorithm(key, start, algo);
   }
-  void* d = reinterpret_cast<void*>(target.address);
-  return function_of<Entry::kLtMatmul>(call)(x.handle, &key.desc, &kOne, x.a, x.a_desc, x.b, x.b_desc, &kZero, d,
-                                             &key.d, d, &key.d, &algo, x.workspace, x.workspace_bytes, x.stream);
+  void* d = reinterpret_cast<void*>(target.pointers != 0 ? target.pointers : target.address);
+  const Constants constants = host_constants(scalar);
+  return function_of<Entry::kLtMatmul>(call)(x.handle, &key.desc, constants.one, x.a, x.a_desc, x.b, x.b_desc,
+                                             constants.zero, d, &key.d, d, &key.d, &algo, x.workspace,
+                                             x.workspace_bytes, x.stream);
 }
 
 // Sites without an FP32 product.
@@ -259,19 +348,30 @@ int issue_original(const GemmCall& call) noexcept {
   return issue_gemm(call, as_given(x));
 }
 
+DataType product_type_of(const GemmCall& call) noexcept {
+  switch (call.type_a) {
+    case DataType::kF64:
+      return DataType::kF64;
+    case DataType::kI8:
+      return DataType::kI32;
+    default:
+      return DataType::kF32;
+  }
+}
+
 bool upgrade_permitted(const GemmCall& call) noexcept {
-  if (call.blocked != Reason::kNone) return false;
-  // interposition.md 5.2: 16-bit inputs at COMPUTE_32F or its pedantic form may write FP32; FP32 inputs do already.
-  if (call.type_a == DataType::kF32) return true;
-  return (call.type_a == DataType::kBF16 || call.type_a == DataType::kF16) && call.type_b == call.type_a &&
-         (call.compute_type == kCompute32F || call.compute_type == kCompute32FPedantic) && call.scale_type == kR32F;
+  // interposition.md 5.2: every understood tuple but FP16 accumulation may write its accumulator's type; grouped
+  // products are in no such table.
+  return call.blocked == Reason::kNone && call.compute_type != kCompute16F &&
+         call.compute_type != kCompute16FPedantic && !is_grouped(form_of(call.entry)) &&
+         !(form_of(call.entry) != EntryForm::kLtMatmul && element_of(call.entry) == DataType::kF16);
 }
 
 bool upgrade_permitted(const GemmCall& call, uint64_t site) noexcept {
   return upgrade_permitted(call) && !upgrade_refused(site);
 }
 
-int issue_into_fp32(const GemmCall& call, uint64_t site, const Fp32Target& target) noexcept {
+int issue_product(const GemmCall& call, uint64_t site, const ProductTarget& target) noexcept {
   if (!upgrade_permitted(call)) return kNotSupported;
   int status;
   if (call.entry == Entry::kLtMatmul) {
@@ -279,11 +379,12 @@ int issue_into_fp32(const GemmCall& call, uint64_t site, const Fp32Target& targe
   } else {
     if (has_32_bit_dimensions(call.entry) && target.ld > INT_MAX) return kNotSupported;
     const CallArguments& x = call.arguments;
+    const Constants constants = host_constants(call.scalar_type);
     Issue issue = as_given(x);
-    issue.alpha = call.scalars_on_device ? reinterpret_cast<const void*>(target.one_address) : &kOne;
-    issue.beta = call.scalars_on_device ? reinterpret_cast<const void*>(target.zero_address) : &kZero;
-    issue.c = reinterpret_cast<void*>(target.address);
-    issue.type_c = kR32F;
+    issue.alpha = call.scalars_on_device ? reinterpret_cast<const void*>(target.one_address) : constants.one;
+    issue.beta = call.scalars_on_device ? reinterpret_cast<const void*>(target.zero_address) : constants.zero;
+    issue.c = reinterpret_cast<void*>(target.pointers != 0 ? target.pointers : target.address);
+    issue.type_c = cuda_type_of(target.type);
     issue.ldc = target.ld;
     issue.stride_c = target.batch_stride;
     if (issue.algo == kGemmAutotune) issue.algo = kGemmDefault;

@@ -31,7 +31,7 @@ LAYERS = {
     "examples": set(),
 }
 NO_CUDA = {"include", "config", "tools/ring", "tools/daemon", "tools/cli"}
-STAGES = {"policy", "intercept", "upgrade", "probe", "context", "ring_writer", "gemm_call"}
+STAGES = {"policy", "intercept", "upgrade", "probe", "context", "ring_writer", "gemm_call", "gemm_types", "forms"}
 FORBIDDEN_STEMS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 ALLOWED_NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 HOT_BANNED = [
@@ -179,8 +179,10 @@ SOURCE_CHECKS = [check_layering, check_cuda_macro, check_stems, check_spdx, chec
 
 
 def table_of_entries(root):
-    text = (root / "shim/entry_points.def").read_text()
-    return set(re.findall(r"^SDCGUARD_ENTRY\(\w+, \w+, (\w+),", text, re.M)) | {"dlsym"}
+    """Every symbol of shim/entry_points.def, as the compiler reads it, and dlsym."""
+    out = subprocess.run(["c++", "-E", "-P", "-x", "c++", "-D", "SDCGUARD_ENTRY(index, kind, form, symbol, ...)=@symbol@",
+                          root / "shim/entry_points.def"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"@(\w+)@", out)) | {"dlsym"}
 
 
 def exported(library):

@@ -17,33 +17,35 @@ namespace sdcguard {
   X(kUnverified, "unverified")  /* could not be checked; see Reason */
 
 // Why a call is unverified. kNone with every other outcome.
-#define SDCGUARD_REASONS(X)                                                                    \
-  X(kNone, "none")                                                                             \
-  X(kCold, "cold")                     /* context met before any handle was created in it */   \
-  X(kCapture, "capture")               /* the stream is being captured into a graph */         \
-  X(kCompute16f, "compute_16f")        /* FP16 accumulation has no noise model yet */          \
-  X(kNoWorkspace, "no_workspace")      /* scratch over its cap or refused */                   \
-  X(kNoKernelImage, "no_kernel_image") /* our kernels do not load on this device */            \
-  X(kNoContext, "no_context")          /* no current context on this thread */                 \
-  X(kNoDriver, "no_driver")            /* libcuda.so.1 or one of its symbols is missing */     \
-  X(kDriverError, "driver_error")      /* one of our driver calls failed */                    \
-  X(kProductFailed, "product_failed")  /* cuBLAS itself returned an error: passed through */   \
-  X(kUnsupportedType, "unsupported_type")                                                      \
-  X(kUnsupportedEpilogue, "unsupported_epilogue")                                              \
-  X(kUnsupportedAttribute, "unsupported_attribute") /* a descriptor value we do not know */    \
-  X(kUnsupportedOrder, "unsupported_order")                                                    \
-  X(kUnsupportedEntry, "unsupported_entry") /* an observed entry point without a check */      \
-  X(kInplace, "inplace")                    /* C overlaps D and had to be read as delivered */ \
-  X(kOverlappingOutput, "overlapping_output")                                                  \
-  X(kNonfiniteOperand, "nonfinite_operand") /* all, or the marked lines, held NaN or Inf */    \
-  X(kRange, "range")                        /* an energy left the range of the verifier */     \
-  X(kEmpty, "empty")                        /* m, n or k is zero: nothing to check */          \
-  X(kStaleFold, "stale_fold")                                                                  \
-  X(kNoisy, "noisy")                                                                           \
-  X(kReentrant, "reentrant")            /* issued by cuBLAS itself inside a guarded call */    \
-  X(kOff, "off")                        /* mode off, or switched off at run time */            \
-  X(kLinesOverflow, "lines_overflow")   /* more dirty lines than could be recomputed */        \
-  X(kUpgradeRefused, "upgrade_refused") /* the library has no FP32 form of it: asked once a site */
+#define SDCGUARD_REASONS(X)                                                                                 \
+  X(kNone, "none")                                                                                          \
+  X(kCold, "cold")                     /* context met before any handle was created in it */                \
+  X(kCapture, "capture")               /* the stream is being captured into a graph */                      \
+  X(kCompute16f, "compute_16f")        /* FP16 accumulation has no noise model yet */                       \
+  X(kNoWorkspace, "no_workspace")      /* scratch over its cap or refused */                                \
+  X(kNoKernelImage, "no_kernel_image") /* our kernels do not load on this device */                         \
+  X(kNoContext, "no_context")          /* no current context on this thread */                              \
+  X(kNoDriver, "no_driver")            /* libcuda.so.1 or one of its symbols is missing */                  \
+  X(kDriverError, "driver_error")      /* one of our driver calls failed */                                 \
+  X(kProductFailed, "product_failed")  /* cuBLAS itself returned an error: passed through */                \
+  X(kUnsupportedType, "unsupported_type")                                                                   \
+  X(kUnsupportedEpilogue, "unsupported_epilogue")                                                           \
+  X(kUnsupportedAttribute, "unsupported_attribute") /* a descriptor value we do not know */                 \
+  X(kUnsupportedOrder, "unsupported_order")                                                                 \
+  X(kUnsupportedEntry, "unsupported_entry") /* an observed entry point without a check */                   \
+  X(kInplace, "inplace")                    /* C overlaps D and had to be read as delivered */              \
+  X(kOverlappingOutput, "overlapping_output")                                                               \
+  X(kNonfiniteOperand, "nonfinite_operand") /* all, or the marked lines, held NaN or Inf */                 \
+  X(kRange, "range")                        /* an energy left the range of the verifier */                  \
+  X(kEmpty, "empty")                        /* m, n or k is zero: nothing to check */                       \
+  X(kStaleFold, "stale_fold")                                                                               \
+  X(kNoisy, "noisy")                                                                                        \
+  X(kReentrant, "reentrant")                    /* issued by cuBLAS itself inside a guarded call */         \
+  X(kOff, "off")                                /* mode off, or switched off at run time */                 \
+  X(kLinesOverflow, "lines_overflow")           /* more dirty lines than could be recomputed */             \
+  X(kUpgradeRefused, "upgrade_refused")         /* the library has no FP32 form of it: asked once a site */ \
+  X(kUnsupportedCompute, "unsupported_compute") /* emulated or unknown arithmetic: no noise model */        \
+  X(kBlockScale, "block_scale")                 /* FP8 or FP4 with a factor a block */
 
 enum class Outcome : uint8_t {
 #define X(name, text) name,
@@ -102,6 +104,7 @@ enum class DataType : uint8_t {
 inline constexpr uint32_t kEpilogueBias = 1;  // + bias, one value a row of the caller's D
 inline constexpr uint32_t kEpilogueRelu = 2;
 inline constexpr uint32_t kEpilogueGelu = 4;  // tanh form
+inline constexpr uint32_t kEpilogueAux = 8;   // RELU's bit mask or GELU's input is stored beside D
 
 inline constexpr const char* name_of(Outcome o) {
   return static_cast<uint32_t>(o) < kOutcomeCount ? kOutcomeNames[static_cast<uint32_t>(o)] : "invalid";

@@ -23,6 +23,7 @@
 #include "shim/entry.h"
 // The descriptor code itself, against the real cuBLASLt.
 #include "shim/gemm_call.cpp"
+#include "shim/gemm_types.cpp"
 
 namespace sdcguard {
 namespace {
@@ -80,12 +81,12 @@ TEST(Bindings_Object, ExportsExactlyTheTableUnversioned) {
   EXPECT_EQ(captures(nm.output, R"( [A-Za-z] (\S+)$)"), expected_exports());
 }
 
-TEST(Bindings_Object, ExportsMapAgreesWithTheTable) {
+TEST(Bindings_Object, VersionScriptStaysAnonymous) {
   std::ifstream file(std::string(SDCGUARD_SOURCE_DIR) + "/shim/exports.map");
   std::stringstream text;
   text << file.rdbuf();
-  EXPECT_EQ(captures(text.str(), R"(^\s+(\w+);$)"), expected_exports());
-  EXPECT_EQ(text.str().find("libcublas"), std::string::npos) << "the script must stay anonymous";
+  EXPECT_EQ(captures(text.str(), R"(^(\{)$)").size(), 1u) << text.str();
+  EXPECT_EQ(text.str().find(".so."), std::string::npos);
 }
 
 TEST(Bindings_Real, EveryEntryIsANameOfTheRealLibraries) {

@@ -36,7 +36,7 @@ if text not in source:
 open(path, "w").write(source.replace(text, replacement))
 PYTHON
   g++ -std=c++20 -O1 -w -fPIC -shared -fvisibility=hidden -I. -Iinclude -Itests/e2e/clients -isystem "$cuda_include" \
-    tests/e2e/clients/recording_pipeline.cpp shim/{resolve,dlsym,intercept,gemm_call,upgrade}.cpp shim/dlsym.S \
+    tests/e2e/clients/recording_pipeline.cpp shim/{resolve,dlsym,intercept,gemm_call,gemm_types,upgrade}.cpp shim/dlsym.S \
     -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -o "$work/libmutant.so" || exit 2
   local failed
   failed=$(failing "$work/libmutant.so")

@@ -95,6 +95,13 @@ TEST(Routes_Plt, ArgumentsArriveBitForBit) {
   }
 }
 
+// 32 products and every observed entry, through the wrapper and back out of it, in each form and width.
+TEST(Routes_Plt, ArgumentsOfEveryEntryArriveBitForBit) {
+  const Ended ended = run_program(recording("", "client_plt every"));
+  EXPECT_EQ(ended.output, "ok\n");
+  EXPECT_EQ(ended.code, 0);
+}
+
 TEST(Routes_Plt, UpgradedProductsGoToScratchAndMutateNothing) {
   const Ended ended = run_program(recording("ROUTES_UPGRADE=1", "client_plt upgrade"));
   EXPECT_EQ(ended.output, "ok\n");

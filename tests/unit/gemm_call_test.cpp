@@ -4,6 +4,7 @@
 #include "shim/gemm_call.h"
 
 #include <cublasLt.h>
+#include <cublasXt.h>
 #include <cublas_v2.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +16,7 @@
 
 // The stage itself: a shim is a shared library without exports, so its sources are built into the test.
 #include "shim/gemm_call.cpp"
+#include "shim/gemm_types.cpp"
 #include "shim/upgrade.cpp"
 
 namespace sdcguard {
@@ -27,16 +29,27 @@ static_assert(abi::kSuccess == CUBLAS_STATUS_SUCCESS && abi::kNotInitialized == 
               abi::kNotSupported == CUBLAS_STATUS_NOT_SUPPORTED);
 static_assert(abi::kOpN == CUBLAS_OP_N && abi::kOpT == CUBLAS_OP_T && abi::kOpC == CUBLAS_OP_C);
 static_assert(abi::kPointerHost == CUBLASLT_POINTER_MODE_HOST && abi::kPointerDevice == CUBLASLT_POINTER_MODE_DEVICE);
+static_assert(abi::kPointerDeviceVector == CUBLASLT_POINTER_MODE_DEVICE_VECTOR &&
+              abi::kPointerAlphaVectorBetaZero == CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_ZERO &&
+              abi::kPointerAlphaVectorBetaHost == CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST);
 static_assert(abi::kPointerHost == static_cast<int>(CUBLAS_POINTER_MODE_HOST) &&
               abi::kPointerDevice == static_cast<int>(CUBLAS_POINTER_MODE_DEVICE));
 static_assert(abi::kDefaultMath == CUBLAS_DEFAULT_MATH && abi::kPedanticMath == CUBLAS_PEDANTIC_MATH &&
               abi::kTf32Math == CUBLAS_TF32_TENSOR_OP_MATH && abi::kTensorOpMath == 1 &&
+              abi::kFp32EmulatedMath == CUBLAS_FP32_EMULATED_BF16X9_MATH &&
+              abi::kFp64EmulatedMath == CUBLAS_FP64_EMULATED_FIXEDPOINT_MATH &&
               abi::kMathDisallowReducedReduction == CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
 static_assert(abi::kR32F == CUDA_R_32F && abi::kR64F == CUDA_R_64F && abi::kR16F == CUDA_R_16F &&
-              abi::kR16BF == CUDA_R_16BF);
+              abi::kR16BF == CUDA_R_16BF && abi::kR8I == CUDA_R_8I && abi::kR32I == CUDA_R_32I &&
+              abi::kR8FE4M3 == CUDA_R_8F_E4M3 && abi::kR8FE5M2 == CUDA_R_8F_E5M2);
 static_assert(abi::kCompute16F == CUBLAS_COMPUTE_16F && abi::kCompute16FPedantic == CUBLAS_COMPUTE_16F_PEDANTIC &&
               abi::kCompute32F == CUBLAS_COMPUTE_32F && abi::kCompute32FPedantic == CUBLAS_COMPUTE_32F_PEDANTIC &&
-              abi::kCompute32FFastTf32 == CUBLAS_COMPUTE_32F_FAST_TF32);
+              abi::kCompute32FFast16F == CUBLAS_COMPUTE_32F_FAST_16F &&
+              abi::kCompute32FFast16BF == CUBLAS_COMPUTE_32F_FAST_16BF &&
+              abi::kCompute32FFastTf32 == CUBLAS_COMPUTE_32F_FAST_TF32 && abi::kCompute64F == CUBLAS_COMPUTE_64F &&
+              abi::kCompute64FPedantic == CUBLAS_COMPUTE_64F_PEDANTIC && abi::kCompute32I == CUBLAS_COMPUTE_32I &&
+              abi::kCompute32IPedantic == CUBLAS_COMPUTE_32I_PEDANTIC &&
+              abi::kCompute64FEmulated == CUBLAS_COMPUTE_64F_EMULATED_FIXEDPOINT);
 static_assert(abi::kGemmDefault == CUBLAS_GEMM_DEFAULT && kGemmAutotune == CUBLAS_GEMM_AUTOTUNE);
 static_assert(abi::kDescComputeType == CUBLASLT_MATMUL_DESC_COMPUTE_TYPE &&
               abi::kDescScaleType == CUBLASLT_MATMUL_DESC_SCALE_TYPE &&
@@ -52,7 +65,19 @@ static_assert(abi::kDescComputeType == CUBLASLT_MATMUL_DESC_COMPUTE_TYPE &&
               abi::kDescSmCountTarget == CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET &&
               abi::kDescAuxDataType == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE &&
               abi::kDescFastAccum == CUBLASLT_MATMUL_DESC_FAST_ACCUM &&
-              abi::kDescBiasDataType == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
+              abi::kDescBiasDataType == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE &&
+              abi::kDescAScalePointer == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER &&
+              abi::kDescBScalePointer == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER &&
+              abi::kDescCScalePointer == CUBLASLT_MATMUL_DESC_C_SCALE_POINTER &&
+              abi::kDescDScalePointer == CUBLASLT_MATMUL_DESC_D_SCALE_POINTER &&
+              abi::kDescAmaxDPointer == CUBLASLT_MATMUL_DESC_AMAX_D_POINTER &&
+              abi::kDescAScaleMode == CUBLASLT_MATMUL_DESC_A_SCALE_MODE &&
+              abi::kDescBScaleMode == CUBLASLT_MATMUL_DESC_B_SCALE_MODE &&
+              abi::kScaleScalar == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F &&
+              abi::kScaleOuterVector == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+static_assert(abi::kBatchStrided == CUBLASLT_BATCH_MODE_STRIDED &&
+              abi::kBatchPointerArray == CUBLASLT_BATCH_MODE_POINTER_ARRAY && abi::kLtEpilogueAux == 128 &&
+              CUBLASLT_EPILOGUE_RELU_AUX == (CUBLASLT_EPILOGUE_RELU | 128));
 static_assert(abi::kLayoutType == CUBLASLT_MATRIX_LAYOUT_TYPE && abi::kLayoutOrder == CUBLASLT_MATRIX_LAYOUT_ORDER &&
               abi::kLayoutRows == CUBLASLT_MATRIX_LAYOUT_ROWS && abi::kLayoutCols == CUBLASLT_MATRIX_LAYOUT_COLS &&
               abi::kLayoutLd == CUBLASLT_MATRIX_LAYOUT_LD &&
@@ -99,24 +124,43 @@ using GemmExC = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperatio
                                const void*, cudaDataType, int, const void*, cudaDataType, int, const void*, void*,
                                cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
 static_assert(std::is_same_v<decltype(static_cast<GemmExC*>(&cublasGemmEx)), GemmExC*>);
-static_assert(kSameCall<Declared<Entry::kGemmEx>, GemmExC>);
-static_assert(kSameCall<Declared<Entry::kGemmEx64>, decltype(cublasGemmEx_64)>);
 using GemmStridedC = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*,
                                     const void*, cudaDataType, int, long long, const void*, cudaDataType, int,
                                     long long, const void*, void*, cudaDataType, int, long long, int,
                                     cublasComputeType_t, cublasGemmAlgo_t);
 static_assert(std::is_same_v<decltype(static_cast<GemmStridedC*>(&cublasGemmStridedBatchedEx)), GemmStridedC*>);
-static_assert(kSameCall<Declared<Entry::kGemmStridedBatchedEx>, GemmStridedC>);
-static_assert(kSameCall<Declared<Entry::kGemmStridedBatchedEx64>, decltype(cublasGemmStridedBatchedEx_64)>);
-static_assert(kSameCall<Declared<Entry::kSgemm>, decltype(cublasSgemm_v2)>);
-static_assert(kSameCall<Declared<Entry::kSgemm64>, decltype(cublasSgemm_v2_64)>);
-static_assert(kSameCall<Declared<Entry::kHgemm>, decltype(cublasHgemm)>);
-static_assert(kSameCall<Declared<Entry::kHgemm64>, decltype(cublasHgemm_64)>);
-static_assert(kSameCall<Declared<Entry::kLtMatmul>, decltype(cublasLtMatmul)>);
-static_assert(kSameCall<Declared<Entry::kCreate>, decltype(cublasCreate_v2)>);
-static_assert(kSameCall<Declared<Entry::kDestroy>, decltype(cublasDestroy_v2)>);
-static_assert(kSameCall<Declared<Entry::kLtCreate>, decltype(cublasLtCreate)>);
-static_assert(kSameCall<Declared<Entry::kLtDestroy>, decltype(cublasLtDestroy)>);
+using GemmBatchedC = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void*,
+                                    const void* const*, cudaDataType, int, const void* const*, cudaDataType, int,
+                                    const void*, void* const*, cudaDataType, int, int, cublasComputeType_t,
+                                    cublasGemmAlgo_t);
+static_assert(std::is_same_v<decltype(static_cast<GemmBatchedC*>(&cublasGemmBatchedEx)), GemmBatchedC*>);
+extern GemmExC one_gemm_ex;
+extern GemmStridedC one_gemm_strided_batched_ex;
+extern GemmBatchedC one_gemm_batched_ex;
+#define cublasGemmEx one_gemm_ex
+#define cublasGemmStridedBatchedEx one_gemm_strided_batched_ex
+#define cublasGemmBatchedEx one_gemm_batched_ex
+#define SDCGUARD_AS_IN_HEADER(index, kind, form, symbol, ...) \
+  static_assert(kSameCall<Declared<Entry::index>, decltype(symbol)>, #index);
+#define SDCGUARD_ENTRY(...) SDCGUARD_AS_IN_HEADER(__VA_ARGS__)
+#include "shim/entry_points.def"
+#undef SDCGUARD_ENTRY
+#undef SDCGUARD_AS_IN_HEADER
+#undef cublasGemmEx
+#undef cublasGemmStridedBatchedEx
+#undef cublasGemmBatchedEx
+
+TEST(Entry, NameTellsTheElement) {
+  EXPECT_EQ(element_of(Entry::kSgemm64), DataType::kF32);
+  EXPECT_EQ(element_of(Entry::kDgemmGroupedBatched), DataType::kF64);
+  EXPECT_EQ(element_of(Entry::kHgemmStridedBatched), DataType::kF16);
+  EXPECT_EQ(element_of(Entry::kTSTgemvBatched), DataType::kBF16);
+  EXPECT_EQ(element_of(Entry::kXtDgemm), DataType::kF64);
+  EXPECT_EQ(element_of(Entry::kZgemm3m), DataType::kOther);
+  EXPECT_TRUE(is_complex(Entry::kXtZtrsm));
+  EXPECT_FALSE(is_complex(Entry::kCreate));
+  EXPECT_EQ(static_cast<int>(Entry::kLtDestroy), 12);  // on the wire since the first release
+}
 
 // ---- a library made for the test -----------------------------------------------------------------------------
 
@@ -490,15 +534,13 @@ TEST(GemmCall_Blocked, ReasonsOfTheCublasFamily) {
   EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.m = 0; }), Reason::kEmpty);
   EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.batch = 0; }), Reason::kEmpty);
   EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.alpha = &kNone; }), Reason::kEmpty);
-  EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.compute = abi::kCompute16F; }), Reason::kCompute16f);
-  EXPECT_EQ(reason_of([](Gemm& g) { g.call.entry = Entry::kHgemm; }), Reason::kCompute16f);
+  EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.compute = abi::kCompute16F; }), Reason::kUnsupportedType);
   EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.compute = CUBLAS_COMPUTE_64F; }), Reason::kUnsupportedType);
-  EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.compute = CUBLAS_COMPUTE_32F_FAST_16BF; }),
-            Reason::kUnsupportedType);
+  EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.compute = CUBLAS_COMPUTE_32F_EMULATED_16BFX9; }),
+            Reason::kUnsupportedCompute);
   EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.type_a = CUDA_R_8I; }), Reason::kUnsupportedType);
   EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.type_c = CUDA_R_16BF; }), Reason::kUnsupportedType);
-  EXPECT_EQ(reason_of([](Gemm& g) { g.handle.math_mode = abi::kTensorOpMath; }), Reason::kUnsupportedType);
-  EXPECT_EQ(reason_of([](Gemm& g) { g.handle.math_mode = 4; }), Reason::kUnsupportedType);
+  EXPECT_EQ(reason_of([](Gemm& g) { g.handle.math_mode = 4; }), Reason::kUnsupportedCompute);
   EXPECT_EQ(reason_of([](Gemm& g) { g.handle.math_mode = abi::kMathDisallowReducedReduction; }), Reason::kNone);
   EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.stride_c = g.c.ld * g.n - g.c.ld; }), Reason::kOverlappingOutput);
   EXPECT_EQ(reason_of([](Gemm& g) { g.call.arguments.stride_c = 0; }), Reason::kOverlappingOutput);
@@ -546,7 +588,7 @@ TEST(GemmCall_Blocked, ReasonsOfLt) {
   EXPECT_EQ(reason_of([](LtGemm& g) { g.set_desc(CUBLASLT_MATMUL_DESC_EMULATION_DESCRIPTOR, uint64_t{64}); }),
             Reason::kUnsupportedAttribute);
   EXPECT_EQ(reason_of([](LtGemm& g) { g.set_desc(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, int32_t{32}); }), Reason::kNone);
-  EXPECT_EQ(reason_of([](LtGemm& g) { g.set_desc(abi::kDescPointerMode, int32_t{4}); }), Reason::kUnsupportedAttribute);
+  EXPECT_EQ(reason_of([](LtGemm& g) { g.set_desc(abi::kDescPointerMode, int32_t{5}); }), Reason::kUnsupportedAttribute);
   EXPECT_EQ(reason_of([](LtGemm& g) { g.set_layout(1, abi::kLayoutBatchMode, uint32_t{1}); }),
             Reason::kUnsupportedAttribute);
   EXPECT_EQ(reason_of([](LtGemm& g) { g.set_layout(0, abi::kLayoutPlaneOffset, int64_t{64}); }),
@@ -558,7 +600,7 @@ TEST(GemmCall_Blocked, ReasonsOfLt) {
   EXPECT_EQ(reason_of([](LtGemm& g) { g.set_layout(0, abi::kLayoutType, uint32_t{CUDA_R_8F_E4M3}); }),
             Reason::kUnsupportedType);
   EXPECT_EQ(reason_of([](LtGemm& g) { g.set_desc(abi::kDescComputeType, uint32_t{CUBLAS_COMPUTE_16F}); }),
-            Reason::kCompute16f);
+            Reason::kUnsupportedType);
   EXPECT_EQ(reason_of([](LtGemm& g) { g.set_desc(abi::kDescScaleType, uint32_t{CUDA_R_16F}); }),
             Reason::kUnsupportedType);
   EXPECT_EQ(reason_of([](LtGemm& g) { g.set_layout(3, abi::kLayoutBatchStride, int64_t{1}); }),
@@ -715,7 +757,11 @@ TEST(Upgrade_Permitted, OnlyAsTheTypeTableAllows) {
   EXPECT_FALSE(permitted(abi::kR16F, abi::kR16F, abi::kCompute16F));
   EXPECT_FALSE(permitted(abi::kR16F, abi::kR16BF, abi::kCompute32F));
   EXPECT_FALSE(permitted(abi::kR16BF, abi::kR16BF, abi::kCompute32FFastTf32));
-  EXPECT_FALSE(permitted(CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I));
+  EXPECT_TRUE(permitted(abi::kR8I, abi::kR32I, abi::kCompute32I));
+  EXPECT_FALSE(permitted(abi::kR8I, abi::kR32F, abi::kCompute32F));
+  EXPECT_TRUE(permitted(abi::kR64F, abi::kR64F, abi::kCompute64F));
+  EXPECT_FALSE(permitted(abi::kR64F, abi::kR64F, abi::kCompute32F));
+  EXPECT_TRUE(permitted(abi::kR32F, abi::kR32F, abi::kCompute32FFast16BF));
 }
 
 TEST(Upgrade_Refused, IsRememberedForTheSiteAlone) {

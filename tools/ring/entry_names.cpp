@@ -9,7 +9,7 @@ namespace sdcguard {
 const char* entry_name(uint16_t entry) {
   // The shim's own table is the only list of entry points; its parameter lists are not used here.
   static constexpr const char* kEntryNames[] = {
-#define SDCGUARD_ENTRY(index, kind, symbol, ...) #symbol,
+#define SDCGUARD_ENTRY(index, kind, form, symbol, ...) #symbol,
 #include "shim/entry_points.def"
 #undef SDCGUARD_ENTRY
   };

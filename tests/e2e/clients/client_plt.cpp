@@ -4,11 +4,12 @@
 #include <cerrno>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "expect.h"
 #include "stub_record.h"
 
-#define SDCGUARD_DECLARED(index, kind, symbol, parameters, ...) extern "C" int symbol parameters;
+#define SDCGUARD_DECLARED(index, kind, form, symbol, parameters, ...) extern "C" int symbol parameters;
 #define SDCGUARD_ENTRY(...) SDCGUARD_DECLARED(__VA_ARGS__)
 #include "shim/entry_points.def"
 #undef SDCGUARD_ENTRY
@@ -44,6 +45,53 @@ void call_and_compare(const StubRecord* record, const char* name, Function funct
   const uint64_t sent[] = {word(arguments)...};
   EXPECT(record->count == static_cast<int>(sizeof...(arguments)));
   for (int i = 0; i < record->count; ++i) EXPECT(record->arguments[i] == sent[i]);
+}
+
+// An argument of any type that no other of its call equals. Pointers are to zeros: a scalar reads as 0, a list of a
+// grouped product as groups of nothing.
+alignas(64) char zeros[1 << 16];
+template <class T>
+T argument(int position, bool wide) {
+  if constexpr (std::is_pointer_v<T>) {
+    return reinterpret_cast<T>(&zeros[1024 * position]);
+  } else {
+    return static_cast<T>((wide && sizeof(T) == 8 ? int64_t{1} << 33 : 3) + 2 * position);
+  }
+}
+
+template <class... A, int... Position>
+void call_with_all_different(const char* name, void* handle, int (*function)(void*, A...),
+                             std::integer_sequence<int, Position...>) {
+  // Beyond 2^31 where there are 64 bits, but for the number of groups: so many lists there are not.
+  const bool wide = strstr(name, "Grouped") == nullptr;
+  call_and_compare(stub_cublas_record(), name, function, handle, argument<A>(Position + 1, wide)...);
+}
+
+enum class Kind { kProduct, kObserved, kCreate, kDestroy };
+struct Counts {
+  int products, observed;
+};
+
+void call_entry(Counts&, Kind, const char*, void*, int (*)(void**)) {}  // of handles
+void call_entry(Counts&, Kind, const char*, void*, int (*)(void*)) {}
+template <class... A>
+void call_entry(Counts& counts, Kind kind, const char* name, void* handle, int (*function)(void*, A...)) {
+  if (strcmp(name, "cublasLtMatmul") == 0) return;  // original() has it
+  (kind == Kind::kProduct ? counts.products : counts.observed) += 1;
+  call_with_all_different(name, handle, function, std::make_integer_sequence<int, sizeof...(A)>());
+}
+
+// Every product of the table but cuBLASLt's, with arguments that are all different.
+void every(void* handle) {
+  Counts counts = {};
+#define SDCGUARD_CALLED(index, kind, form, symbol, ...) call_entry(counts, Kind::kind, #symbol, handle, symbol);
+#define SDCGUARD_ENTRY(...) SDCGUARD_CALLED(__VA_ARGS__)
+#include "shim/entry_points.def"
+#undef SDCGUARD_ENTRY
+#undef SDCGUARD_CALLED
+  EXPECT(counts.products == 32);
+  EXPECT(guarded(counts.products));
+  EXPECT(counted("routes_observed_calls", counts.observed));
 }
 
 constexpr int kBF16 = 14, kFp32 = 0, kCompute32F = 68;
@@ -168,6 +216,7 @@ int main(int, char** argv) {
   EXPECT(counted("routes_warm_calls", 1));
   if (strcmp(argv[1], "original") == 0) original(handle);
   if (strcmp(argv[1], "upgrade") == 0) upgrade(handle);
+  if (strcmp(argv[1], "every") == 0) every(handle);
   EXPECT(cublasDestroy_v2(handle) == 0);
   puts("ok");
   return 0;

@@ -16,7 +16,8 @@ std::atomic<int> guarded_calls;
 std::atomic<int> warm_calls;
 std::atomic<int> forgotten;
 sdcguard::ThreadCounters counters;
-float constants[2] = {1.0f, 0.0f};
+alignas(8) float constants[2] = {1.0f, 0.0f};
+std::atomic<int> observed_calls;
 alignas(256) float scratch[1 << 16];
 
 }  // namespace
@@ -43,15 +44,21 @@ int run_guarded(GemmCall& call) noexcept {
   const uint64_t site = site_of(call);
   if (getenv("ROUTES_UPGRADE") != nullptr && upgrade_permitted(call, site)) {
     const int64_t ld = (columns_of_p(call) + 3) / 4 * 4;
-    const Fp32Target target = {reinterpret_cast<uintptr_t>(scratch),
-                               ld,
-                               ld * rows_of_p(call),
-                               reinterpret_cast<uintptr_t>(&constants[0]),
-                               reinterpret_cast<uintptr_t>(&constants[1]),
-                               1};
-    if (issue_into_fp32(call, site, target) == 0) return 0;
+    const ProductTarget target = {.type = product_type_of(call),
+                                  .address = reinterpret_cast<uintptr_t>(scratch),
+                                  .ld = ld,
+                                  .batch_stride = ld * rows_of_p(call),
+                                  .pointers = 0,
+                                  .one_address = reinterpret_cast<uintptr_t>(&constants[0]),
+                                  .zero_address = reinterpret_cast<uintptr_t>(&constants[1]),
+                                  .context_id = 1};
+    if (issue_product(call, site, target) == 0) return 0;
   }
   return issue_original(call);
+}
+
+void record_observed(const GemmCall&, uint64_t) noexcept {
+  ++observed_calls;
 }
 
 void warm_current_context() noexcept {
@@ -66,6 +73,9 @@ void context_forget_after_fork() noexcept {
 #define ROUTES_EXPORT extern "C" __attribute__((visibility("default")))
 ROUTES_EXPORT int routes_guarded_calls() {
   return guarded_calls;
+}
+ROUTES_EXPORT int routes_observed_calls() {
+  return observed_calls;
 }
 ROUTES_EXPORT int routes_warm_calls() {
   return warm_calls;
