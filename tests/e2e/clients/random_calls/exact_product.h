@@ -2,14 +2,15 @@
 // The exact result of a product with its epilogue, and for each entry how far a right computation may lie from it.
 //
 // Bounds, with S = sum |a||b|, T = |alpha s| S + |beta c| + |bias|, s the product of the scale factors:
-//   accumulation  (c_max eps + in) S + k q. eps = 2^-23 for FP32 accumulators, 2^-52 for FP64; c_max as for an FP32
-//                 sum in steps of N products whose addends are cut to g bits beyond the accumulator's (kernels/MATH.md
+//   accumulation  (c_max eps + in) S + k q. eps = 2^-23 for FP32 accumulators, 2^-52 for FP64; c_max as for a sum in
+//                 steps of N products whose addends are cut to g bits beyond the accumulator's (kernels/MATH.md
 //                 "entry"): each step loses less than ((N + 1) / 2^g + 1) eps S. FMA units: N = 1, nothing is cut.
-//                 `in`: operands rounded first, TF32 2^-9 (two cut to 10 bits), FP16 2^-10, BF16 2^-7 (two rounded to
-//                 11 and 8 bits; where FP16 underflows, 2^-25 of the other operand besides). q: the smallest subnormal.
-//                 FP8 on Hopper keeps 13 fraction bits, in the result of a step too: g = -10, and 2^10 in place of 1.
-//                 FP16 accumulators round to nearest after each step besides: k 2^-11 S / (1 - k 2^-11) + k 2^-25.
-//                 Integers: exact, modulo 2^32.
+//                 q: the smallest subnormal. FP8 on Hopper keeps 13 fraction bits, in the result of a step too: g =
+//                 -10, and 2^10 in place of 1. FP16 accumulators round to nearest after each step besides: k 2^-11 S /
+//                 (1 - k 2^-11) + k 2^-25. Integers: exact, modulo 2^32.
+//   operands      rounded first, `in`: to TF32 2^-9 (two cut to 10 bits), FP16 2^-10, BF16 2^-7 (two rounded to 11 and
+//   8
+//                 bits); below that format's least normal number by 2^-136, 2^-25, 2^-134, times the other operand
 //   scaling       a rounding by alpha, by each scale factor, by beta c, by each of two sums: 8 u T at most
 //   activation    RELU has slope 1 at most; GELU (tanh form) and its derivative 1.13, and their own evaluation errs by
 //   at
@@ -57,7 +58,6 @@ struct TensorCore {
 };
 TensorCore tensor_core_of(int compute_major, const Call& call);
 
-// rounds_to_tf32: the handle's math mode lets the library cut FP32 operands.
 Result exact_product(const Call& call, const Problem& problem, int compute_major);
 
 }  // namespace calls
