@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tools/hostcuda/cuda/context.h"
+#include "tools/hostcuda/cuda/graph.h"
 #include "tools/hostcuda/cuda/memory.h"
 #include "tools/hostcuda/cuda/settings.h"
 
@@ -15,13 +16,6 @@ CUresult allocating_context(std::shared_ptr<Context>* context) {
   const std::lock_guard<std::mutex> lock(Engine::get().mutex);
   if (const CUresult r = current_context(context); r != CUDA_SUCCESS) return r;
   return check_capture_safe();
-}
-
-std::shared_ptr<Context> context_by_id(uint64_t id) {
-  for (const auto& [handle, context] : Engine::get().contexts) {
-    if (context->id == id) return context;
-  }
-  return nullptr;
 }
 
 // Frees as cuMemFree does: after all work of the owning context.
@@ -36,9 +30,34 @@ CUresult free_after_work(CUdeviceptr p, bool host) {
   const bool right_kind = host ? found.kind == MemoryKind::kPinned
                                : found.kind == MemoryKind::kDevice || found.kind == MemoryKind::kManaged;
   if (!right_kind) return CUDA_ERROR_INVALID_VALUE;
-  if (const auto owner = context_by_id(found.context_id); owner != nullptr) engine.wait_context(lock, owner);
+  if (const std::shared_ptr<GraphMemory> memory = find_graph_memory(p); memory != nullptr) {
+    if (!memory->unfreed || memory->freed_in_graph) return CUDA_ERROR_INVALID_VALUE;
+    memory->unfreed = false;
+  }
+  if (const auto owner = find_context_by_id(found.context_id); owner != nullptr) engine.wait_context(lock, owner);
   lock.unlock();
   return release(p, found.kind);
+}
+
+// Stream-ordered allocation and free in a capture: nodes of the graph.
+CUresult capture_allocation(const std::shared_ptr<Stream>& stream, size_t bytes, CUdeviceptr* dptr) {
+  if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {stream->context->device}};
+  NodeContent content;
+  if (const CUresult r = allocation_content(stream->context, props, bytes, &content); r != CUDA_SUCCESS) return r;
+  content.memory->graph = stream->capture->graph.get();
+  *dptr = content.memory->base;
+  return capture_node(stream, std::move(content));
+}
+
+CUresult capture_free(const std::shared_ptr<Stream>& stream, CUdeviceptr dptr) {
+  if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  NodeContent content;
+  if (const CUresult r = free_content(*stream->capture->graph, dptr, &content); r != CUDA_SUCCESS) return r;
+  content.context = stream->context;
+  return capture_node(stream, std::move(content));
 }
 
 // One attribute of the allocation that holds `ptr`; *data is as wide as cuda.h says for the attribute.
@@ -47,7 +66,7 @@ CUresult pointer_attribute(const Allocation& a, CUpointer_attribute attribute, C
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: {
       const std::lock_guard<std::mutex> lock(Engine::get().mutex);
-      const auto context = context_by_id(a.context_id);
+      const auto context = find_context_by_id(a.context_id);
       const CUcontext handle = context != nullptr ? context->handle : nullptr;
       std::memcpy(data, &handle, sizeof handle);
       return CUDA_SUCCESS;
@@ -156,14 +175,15 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
   return result;
 }
 
-// The address is there at once; it is the stream's work that may use it. Memory nodes of graphs come later: refused.
+// The address is there at once; it is the stream's work that may use it.
 CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream handle) {
   std::shared_ptr<Context> context;
   {
     const std::lock_guard<std::mutex> lock(Engine::get().mutex);
     std::shared_ptr<Stream> stream;
     if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
-    if (stream->capture != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+    if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture != nullptr) return capture_allocation(stream, bytesize, dptr);
     if (const CUresult r = check_implicit_capture(*stream); r != CUDA_SUCCESS) return r;
     context = stream->context;
   }
@@ -174,11 +194,14 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream handle) {
   const std::lock_guard<std::mutex> lock(Engine::get().mutex);
   std::shared_ptr<Stream> stream;
   if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (stream->capture != nullptr) return capture_free(stream, dptr);
   Allocation found;
-  if (!find_allocation(dptr, &found) || found.base != dptr || found.kind != MemoryKind::kDevice) {
+  if (const std::shared_ptr<GraphMemory> memory = find_graph_memory(dptr); memory != nullptr) {
+    if (!memory->unfreed || memory->freed_in_graph) return CUDA_ERROR_INVALID_VALUE;
+    memory->unfreed = false;
+  } else if (!find_allocation(dptr, &found) || found.base != dptr || found.kind != MemoryKind::kDevice) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (stream->capture != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   return enqueue_body(stream, "cuMemFreeAsync", [dptr] {
     if (release(dptr, MemoryKind::kDevice) != CUDA_SUCCESS) {
       hostcuda_fault_stop_as(CUDA_ERROR_ILLEGAL_ADDRESS, describe(dptr, 0).c_str());
@@ -204,7 +227,7 @@ CUresult cuMemHostUnregister(void* p) {
     if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
     Allocation found;
     if (find_allocation(reinterpret_cast<CUdeviceptr>(p), &found)) {
-      if (const auto owner = context_by_id(found.context_id); owner != nullptr) engine.wait_context(lock, owner);
+      if (const auto owner = find_context_by_id(found.context_id); owner != nullptr) engine.wait_context(lock, owner);
     }
   }
   return release(reinterpret_cast<CUdeviceptr>(p), MemoryKind::kRegistered);
@@ -246,7 +269,7 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
   Allocation found;
-  if (!find_allocation(dptr, &found)) return CUDA_ERROR_NOT_FOUND;
+  if (!find_address(dptr, &found)) return CUDA_ERROR_NOT_FOUND;
   if (pbase != nullptr) *pbase = found.base;
   if (psize != nullptr) *psize = found.bytes;
   return CUDA_SUCCESS;
@@ -276,7 +299,7 @@ CUresult cuMemAdvise_v2(CUdeviceptr dev_ptr, size_t count, CUmem_advise, CUmemLo
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
   Allocation found;
-  if (data == nullptr || !find_allocation(ptr, &found)) return CUDA_ERROR_INVALID_VALUE;
+  if (data == nullptr || !find_address(ptr, &found)) return CUDA_ERROR_INVALID_VALUE;
   return pointer_attribute(found, attribute, ptr, data);
 }
 
@@ -285,7 +308,7 @@ CUresult cuPointerGetAttributes(unsigned int num_attributes, CUpointer_attribute
                                 CUdeviceptr ptr) {
   if (num_attributes == 0 || attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Allocation found;
-  const bool known = find_allocation(ptr, &found);
+  const bool known = find_address(ptr, &found);
   for (unsigned i = 0; i < num_attributes; ++i) {
     if (known && pointer_attribute(found, attributes[i], ptr, data[i]) == CUDA_SUCCESS) continue;
     switch (attributes[i]) {

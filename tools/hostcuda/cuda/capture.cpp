@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Stream capture and graphs: while a stream is being captured its work is recorded, not run; a graph replays what was
-// recorded in the order of recording, which is one valid order of its edges. Driver functions
-// cuThreadExchangeStreamCaptureMode, cuStream...Capture..., cuGraph....
+// Stream capture: while a stream is being captured its work is recorded as nodes of a graph, not run. Driver functions
+// cuThreadExchangeStreamCaptureMode, cuStream...Capture....
 //
-// Fork and join are followed with one vector clock a participant: clocks[p][q] is how many steps of q everything that
-// p does next comes after. An event takes the clock of its stream; a wait takes the larger of both, and brings a
-// stream that was not in the capture into it. At the end the origin must have seen every step of everybody.
-#include "tools/hostcuda/cuda/capture.h"
-
+// Every captured stream has a tail: the nodes that its next one comes after. An event takes the tail of its stream; a
+// wait adds the event's tail to the waiting stream's own, and brings a stream that was not in the capture into it. At
+// the end the origin's tail must come after the tail of everybody, and every stream that was brought in must have been
+// waited for.
 #include <algorithm>
+#include <cstring>
+#include <unordered_set>
 
-#include "tools/hostcuda/cuda/memory.h"
+#include "tools/hostcuda/cuda/graph.h"
 
 namespace hostcuda {
 namespace {
@@ -20,26 +20,39 @@ bool is_open(const std::shared_ptr<Capture>& capture) {
   return std::find(open.begin(), open.end(), capture) != open.end();
 }
 
-void step(Capture& capture, uint32_t participant) {
-  ++capture.clocks[participant][participant];
+bool takes_part(const Capture& capture, const Context& context) {
+  return std::any_of(capture.participants.begin(), capture.participants.end(),
+                     [&context](const auto& stream) { return stream->context.get() == &context; });
 }
 
-uint32_t add_participant(Capture& capture, const std::shared_ptr<Stream>& stream) {
-  const auto index = static_cast<uint32_t>(capture.participants.size());
-  capture.participants.push_back(stream);
-  for (auto& clock : capture.clocks) clock.push_back(0);
-  capture.clocks.emplace_back(index + 1, 0);
-  stream->participant = index;
-  return index;
+// Some stream of the capture that the legacy stream of `context` would have to wait for.
+bool blocks_legacy(const Capture& capture, const Context& context) {
+  return std::any_of(capture.participants.begin(), capture.participants.end(), [&context](const auto& stream) {
+    return stream->context.get() == &context && stream->blocking();
+  });
 }
 
-void merge_clock(std::vector<uint64_t>& into, const std::vector<uint64_t>& from) {
-  for (size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
+void join(const std::shared_ptr<Capture>& capture, const std::shared_ptr<Stream>& stream) {
+  stream->capture = capture;
+  stream->capture_tail.clear();
+  stream->fork_open = stream != capture->origin;
+  capture->participants.push_back(stream);
+}
+
+void add_to_tail(Stream& stream, const std::vector<GraphNode*>& nodes) {
+  for (GraphNode* node : nodes) {
+    auto& tail = stream.capture_tail;
+    if (std::find(tail.begin(), tail.end(), node) == tail.end()) tail.push_back(node);
+  }
 }
 
 // Takes the capture's streams out of it.
 void close(const std::shared_ptr<Capture>& capture) {
-  for (const auto& stream : capture->participants) stream->capture = nullptr;
+  for (const auto& stream : capture->participants) {
+    stream->capture = nullptr;
+    stream->capture_tail.clear();
+    stream->shown_tail.clear();
+  }
   std::erase(Engine::get().captures, capture);
 }
 
@@ -53,18 +66,86 @@ CUstreamCaptureStatus status_of(const Stream& stream) {
   return stream.capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
+// Has the origin come after everything that was forked from it?
+bool joined(const Capture& capture) {
+  std::vector<const GraphNode*> reached;
+  collect_ancestors(capture.origin->capture_tail, &reached);
+  const std::unordered_set<const GraphNode*> seen(reached.begin(), reached.end());
+  return std::none_of(capture.participants.begin(), capture.participants.end(), [&](const auto& stream) {
+    return stream->fork_open || std::any_of(stream->capture_tail.begin(), stream->capture_tail.end(),
+                                            [&seen](const GraphNode* node) { return !seen.contains(node); });
+  });
+}
+
+CUresult begin_capture(CUstream handle, CUstreamCaptureMode mode, CUgraph graph_handle, const CUgraphNode* nodes,
+                       size_t count) {
+  Engine& engine = Engine::get();
+  const std::lock_guard<std::mutex> lock(engine.mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->is_legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (stream->capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  auto capture = std::make_shared<Capture>();
+  std::vector<GraphNode*> after;
+  if (graph_handle != nullptr) {
+    if (const CUresult r = find_graph(graph_handle, &capture->graph); r != CUDA_SUCCESS) return r;
+    if (capture->graph->owner != Graph::Owner::kProgram) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult r = nodes_of(*capture->graph, nodes, count, &after); r != CUDA_SUCCESS) return r;
+    capture->into_own_graph = false;
+  } else {
+    capture->graph = std::make_shared<Graph>();
+    capture->graph->owner = Graph::Owner::kCapture;
+    publish_graph(capture->graph);
+  }
+  capture->id = engine.next_capture_id();
+  capture->mode = mode;
+  capture->thread = thread_number();
+  capture->origin = stream;
+  join(capture, stream);
+  stream->capture_tail = after;
+  engine.captures.push_back(capture);
+  return CUDA_SUCCESS;
+}
+
+CUresult get_info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+                  const CUgraphNode** nodes, const CUgraphEdgeData** edges, size_t* count) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (status == nullptr || (edges != nullptr && nodes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->is_legacy) {  // asking breaks nothing
+    for (const auto& capture : Engine::get().captures) {
+      if (blocks_legacy(*capture, *stream->context)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+  }
+  *status = status_of(*stream);
+  if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+  stream->shown_tail.clear();
+  for (const GraphNode* node : stream->capture_tail) stream->shown_tail.push_back(handle_of(*node));
+  stream->shown_edges.assign(stream->shown_tail.size(), CUgraphEdgeData{});
+  if (id != nullptr) *id = stream->capture->id;
+  if (graph != nullptr) *graph = handle_of(*stream->capture->graph);
+  if (nodes != nullptr) *nodes = stream->shown_tail.data();
+  if (edges != nullptr) *edges = stream->shown_edges.data();
+  if (count != nullptr) *count = stream->shown_tail.size();
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 void abandon_capture(const std::shared_ptr<Capture>& capture) {
   capture->invalidated = true;
+  if (capture->into_own_graph) withdraw_graph(*capture->graph);
   close(capture);
 }
 
-std::shared_ptr<Work> share_work(const Work& work) {
-  return {new Work(work), [](Work* held) {
-            if (held->destroy != nullptr) held->destroy(held->arg);
-            delete held;
-          }};
+void forget_captured(const GraphNode& node) {
+  Engine& engine = Engine::get();
+  for (const auto& capture : engine.captures) {
+    for (const auto& stream : capture->participants) std::erase(stream->capture_tail, &node);
+  }
+  for (const auto& [handle, event] : engine.events) std::erase(event->captured_tail, &node);
 }
 
 CUstreamCaptureMode& thread_capture_mode() {
@@ -85,27 +166,12 @@ CUresult check_capture_safe() {
 }
 
 CUresult check_implicit_capture(const Stream& stream) {
-  if (!stream.is_legacy || Engine::get().captures.empty()) return CUDA_SUCCESS;
+  if (!stream.is_legacy) return CUDA_SUCCESS;
   CUresult result = CUDA_SUCCESS;
   for (const auto& capture : Engine::get().captures) {
-    for (const auto& participant : capture->participants) {
-      if (participant->context == stream.context && participant->blocking()) {
-        result = invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-      }
-    }
+    if (blocks_legacy(*capture, *stream.context)) result = invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   }
   return result;
-}
-
-// For questions about a stream's capture: the same answer, and the capture stays valid.
-CUresult check_implicit_capture_quietly(const Stream& stream) {
-  if (!stream.is_legacy) return CUDA_SUCCESS;
-  for (const auto& capture : Engine::get().captures) {
-    for (const auto& participant : capture->participants) {
-      if (participant->context == stream.context && participant->blocking()) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    }
-  }
-  return CUDA_SUCCESS;
 }
 
 CUresult refuse_in_capture(const std::shared_ptr<Stream>& stream) {
@@ -113,28 +179,61 @@ CUresult refuse_in_capture(const std::shared_ptr<Stream>& stream) {
   return check_implicit_capture(*stream);
 }
 
-CUresult capture_shared(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Work>& work) {
+CUresult refuse_in_capture(const Context& context) {
+  CUresult result = CUDA_SUCCESS;
+  for (const auto& capture : Engine::get().captures) {
+    if (takes_part(*capture, context)) result = invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }
+  return result;
+}
+
+CUresult refuse_captured(const Event& event) {
+  if (event.capture == nullptr) return CUDA_SUCCESS;
+  if (is_open(event.capture)) event.capture->invalidated = true;
+  return CUDA_ERROR_CAPTURED_EVENT;
+}
+
+CUresult capture_node(const std::shared_ptr<Stream>& stream, NodeContent content) {
   Capture& capture = *stream->capture;
   if (capture.invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  capture.body->nodes.push_back(work);
-  step(capture, stream->participant);
+  stream->capture_tail = {add_node(*capture.graph, stream->capture_tail, std::move(content))};
   return CUDA_SUCCESS;
 }
 
 CUresult capture_work(const std::shared_ptr<Stream>& stream, const Work& work) {
   if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  return capture_shared(stream, share_work(work));
+  NodeContent content;
+  content.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  content.context = stream->context;
+  content.work = share_work(work);
+  return capture_node(stream, std::move(content));
 }
 
-CUresult capture_record(const std::shared_ptr<Event>& event, const std::shared_ptr<Stream>& stream) {
+CUresult capture_record(const std::shared_ptr<Event>& event, const std::shared_ptr<Stream>& stream, bool external) {
   Capture& capture = *stream->capture;
   if (capture.invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (external) {
+    NodeContent content;
+    content.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+    content.context = stream->context;
+    content.event = event;
+    return capture_node(stream, std::move(content));
+  }
   event->capture = stream->capture;
-  event->captured_clock = capture.clocks[stream->participant];
+  event->captured_tail = stream->capture_tail;
+  event->captured_from = stream;
   return CUDA_SUCCESS;
 }
 
-CUresult capture_wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event) {
+CUresult capture_wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event, bool external) {
+  if (external) {
+    if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    NodeContent content;
+    content.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+    content.context = stream->context;
+    content.event = event;
+    return capture_node(stream, std::move(content));
+  }
   if (event->capture == nullptr) {  // a capture may not depend on work outside it
     if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (event->last == nullptr) return CUDA_SUCCESS;
@@ -148,14 +247,13 @@ CUresult capture_wait(const std::shared_ptr<Stream>& stream, const std::shared_p
   if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   if (stream->capture == nullptr) {
     if (stream->is_legacy) return invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-    stream->capture = capture;
-    add_participant(*capture, stream);
-    step(*capture, stream->participant);  // joining is itself a step that the origin must see again
+    join(capture, stream);
   } else if (stream->capture != capture) {
     capture->invalidated = true;
     return invalidate(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
   }
-  merge_clock(capture->clocks[stream->participant], event->captured_clock);
+  if (event->captured_from != stream) event->captured_from->fork_open = false;
+  add_to_tail(*stream, event->captured_tail);
   return CUDA_SUCCESS;
 }
 
@@ -169,28 +267,28 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamBeginCapture_v2(CUstream stream_handle, CUstreamCaptureMode mode) {
-  Engine& engine = Engine::get();
-  const std::lock_guard<std::mutex> lock(engine.mutex);
-  std::shared_ptr<Stream> stream;
-  if (const CUresult r = find_stream(stream_handle, &stream); r != CUDA_SUCCESS) return r;
-  if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-  if (stream->is_legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  if (stream->capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-  auto capture = std::make_shared<Capture>();
-  capture->id = engine.next_capture_id();
-  capture->mode = mode;
-  capture->thread = thread_number();
-  capture->origin = stream;
-  add_participant(*capture, stream);
-  stream->capture = capture;
-  engine.captures.push_back(capture);
-  return CUDA_SUCCESS;
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  return begin_capture(stream, mode, nullptr, nullptr, 0);
+}
+
+CUresult cuStreamBeginCapture(CUstream stream) {
+  return begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL, nullptr, nullptr, 0);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph h_graph, const CUgraphNode* dependencies,
+                                     const CUgraphEdgeData* dependency_data, size_t num_dependencies,
+                                     CUstreamCaptureMode mode) {
+  if (h_graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUgraphEdgeData plain{};
+  for (size_t i = 0; dependency_data != nullptr && i < num_dependencies; ++i) {
+    if (std::memcmp(&dependency_data[i], &plain, sizeof plain) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return begin_capture(stream, mode, h_graph, dependencies, num_dependencies);
 }
 
 CUresult cuStreamEndCapture(CUstream stream_handle, CUgraph* ph_graph) {
   Engine& engine = Engine::get();
-  std::shared_ptr<Capture> capture;  // goes after the lock: its bodies may be destroyed here
+  std::shared_ptr<Capture> capture;  // goes after the lock: its graph's bodies may be destroyed here
   const std::lock_guard<std::mutex> lock(engine.mutex);
   std::shared_ptr<Stream> stream;
   if (const CUresult r = find_stream(stream_handle, &stream); r != CUDA_SUCCESS) return r;
@@ -201,147 +299,75 @@ CUresult cuStreamEndCapture(CUstream stream_handle, CUgraph* ph_graph) {
   if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != thread_number()) {
     return invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
   }
-  close(capture);
-  if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  const std::vector<uint64_t>& seen = capture->clocks[0];
-  for (size_t p = 1; p < capture->participants.size(); ++p) {
-    if (seen[p] != capture->clocks[p][p]) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  CUresult result = CUDA_SUCCESS;
+  if (capture->invalidated) {
+    result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  } else if (!joined(*capture)) {
+    result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  } else if (ph_graph == nullptr) {
+    result = CUDA_ERROR_INVALID_VALUE;
   }
-  if (ph_graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  auto graph = std::make_shared<Graph>();
-  graph->body = capture->body;
-  *ph_graph = static_cast<CUgraph>(engine.handles.take());
-  engine.graphs[*ph_graph] = graph;
+  close(capture);
+  if (result != CUDA_SUCCESS) {
+    if (capture->into_own_graph) withdraw_graph(*capture->graph);
+    return result;
+  }
+  if (capture->into_own_graph) capture->graph->owner = Graph::Owner::kProgram;
+  *ph_graph = handle_of(*capture->graph);
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamIsCapturing(CUstream stream_handle, CUstreamCaptureStatus* capture_status) {
-  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
-  std::shared_ptr<Stream> stream;
-  if (const CUresult r = find_stream(stream_handle, &stream); r != CUDA_SUCCESS) return r;
-  if (capture_status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult r = check_implicit_capture_quietly(*stream); r != CUDA_SUCCESS) return r;
-  *capture_status = status_of(*stream);
-  return CUDA_SUCCESS;
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* capture_status) {
+  return get_info(stream, capture_status, nullptr, nullptr, nullptr, nullptr, nullptr);
 }
 
-CUresult cuStreamGetCaptureInfo(CUstream stream_handle, CUstreamCaptureStatus* capture_status_out, cuuint64_t* id_out) {
-  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
-  std::shared_ptr<Stream> stream;
-  if (const CUresult r = find_stream(stream_handle, &stream); r != CUDA_SUCCESS) return r;
-  if (capture_status_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult r = check_implicit_capture_quietly(*stream); r != CUDA_SUCCESS) return r;
-  *capture_status_out = status_of(*stream);
-  if (id_out != nullptr && stream->capture != nullptr) *id_out = stream->capture->id;
-  return CUDA_SUCCESS;
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* capture_status_out, cuuint64_t* id_out) {
+  return get_info(stream, capture_status_out, id_out, nullptr, nullptr, nullptr, nullptr);
 }
 
-// The graph under construction and its edges are not exposed yet: asking for them is refused, not answered with less.
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* capture_status_out, cuuint64_t* id_out,
                                    CUgraph* graph_out, const CUgraphNode** dependencies_out,
                                    size_t* num_dependencies_out) {
-  if (graph_out != nullptr || dependencies_out != nullptr || num_dependencies_out != nullptr) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  return driver::cuStreamGetCaptureInfo(stream, capture_status_out, id_out);
+  return get_info(stream, capture_status_out, id_out, graph_out, dependencies_out, nullptr, num_dependencies_out);
 }
 
 CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* capture_status_out, cuuint64_t* id_out,
                                    CUgraph* graph_out, const CUgraphNode** dependencies_out,
                                    const CUgraphEdgeData** edge_data_out, size_t* num_dependencies_out) {
-  if (edge_data_out != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return driver::cuStreamGetCaptureInfo_v2(stream, capture_status_out, id_out, graph_out, dependencies_out,
-                                           num_dependencies_out);
+  return get_info(stream, capture_status_out, id_out, graph_out, dependencies_out, edge_data_out, num_dependencies_out);
 }
 
-CUresult cuGraphInstantiateWithFlags(CUgraphExec* ph_graph_exec, CUgraph h_graph, unsigned long long) {
-  Engine& engine = Engine::get();
-  const std::lock_guard<std::mutex> lock(engine.mutex);
-  std::shared_ptr<Context> context;
-  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
-  const auto found = engine.graphs.find(h_graph);
-  if (ph_graph_exec == nullptr || found == engine.graphs.end()) return CUDA_ERROR_INVALID_VALUE;
-  auto exec = std::make_shared<GraphExec>();
-  exec->body = found->second->body;
-  exec->context = context;
-  *ph_graph_exec = static_cast<CUgraphExec>(engine.handles.take());
-  engine.graph_execs[*ph_graph_exec] = exec;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuGraphInstantiateWithParams(CUgraphExec* ph_graph_exec, CUgraph h_graph,
-                                      CUDA_GRAPH_INSTANTIATE_PARAMS* instantiate_params) {
-  if (instantiate_params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = driver::cuGraphInstantiateWithFlags(ph_graph_exec, h_graph, instantiate_params->flags);
-  instantiate_params->hErrNode_out = nullptr;
-  instantiate_params->result_out =
-      result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
-  return result;
-}
-
-CUresult cuGraphUpload(CUgraphExec h_graph_exec, CUstream stream_handle) {
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream_handle, CUgraphNode* dependencies,
+                                              const CUgraphEdgeData* dependency_data, size_t num_dependencies,
+                                              unsigned int flags) {
   const std::lock_guard<std::mutex> lock(Engine::get().mutex);
   std::shared_ptr<Stream> stream;
+  std::vector<GraphNode*> nodes;
   if (const CUresult r = find_stream(stream_handle, &stream); r != CUDA_SUCCESS) return r;
-  return Engine::get().graph_execs.contains(h_graph_exec) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuGraphLaunch(CUgraphExec h_graph_exec, CUstream stream_handle) {
-  Engine& engine = Engine::get();
-  const std::lock_guard<std::mutex> lock(engine.mutex);
-  std::shared_ptr<Stream> stream;
-  if (const CUresult r = find_stream(stream_handle, &stream); r != CUDA_SUCCESS) return r;
-  const auto found = engine.graph_execs.find(h_graph_exec);
-  if (found == engine.graph_execs.end()) return CUDA_ERROR_INVALID_VALUE;
-  GraphExec& exec = *found->second;
-  // Launched into a capture the graph's work becomes part of the graph that is being recorded.
-  if (stream->capture != nullptr) {
-    for (const auto& node : exec.body->nodes) {
-      if (const CUresult r = capture_shared(stream, node); r != CUDA_SUCCESS) return r;
-    }
-    return CUDA_SUCCESS;
+  if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  const CUgraphEdgeData plain{};
+  for (size_t i = 0; dependency_data != nullptr && i < num_dependencies; ++i) {
+    if (std::memcmp(&dependency_data[i], &plain, sizeof plain) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (exec.context != stream->context) return CUDA_ERROR_INVALID_VALUE;
-  auto* body = new std::shared_ptr<GraphBody>(exec.body);
-  const Work work{[](void* arg) {
-                    for (const auto& node : (*static_cast<std::shared_ptr<GraphBody>*>(arg))->nodes) {
-                      node->run(node->arg);
-                    }
-                  },
-                  [](void* arg) { delete static_cast<std::shared_ptr<GraphBody>*>(arg); }, body, "graph"};
-  auto record = std::make_shared<EventRecord>();
-  const CUresult result = enqueue_work(stream, work, exec.last, record);
-  if (result != CUDA_SUCCESS) {
-    delete body;
-    return result;
+  const Capture& capture = *stream->capture;
+  if (const CUresult r = nodes_of(*capture.graph, dependencies, num_dependencies, &nodes); r != CUDA_SUCCESS) return r;
+  if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) stream->capture_tail.clear();
+  add_to_tail(*stream, nodes);
+  // A stream whose last nodes are among these was joined by hand.
+  for (const auto& other : capture.participants) {
+    const auto last_of_other = [&other](const GraphNode* node) {
+      return std::find(other->capture_tail.begin(), other->capture_tail.end(), node) != other->capture_tail.end();
+    };
+    if (other != stream && std::any_of(nodes.begin(), nodes.end(), last_of_other)) other->fork_open = false;
   }
-  exec.last = record;
   return CUDA_SUCCESS;
 }
 
-// Bodies of graphs are destroyed outside the engine's lock: a body's destructor belongs to whoever recorded it.
-CUresult cuGraphExecDestroy(CUgraphExec h_graph_exec) {
-  Engine& engine = Engine::get();
-  std::shared_ptr<GraphExec> gone;
-  const std::lock_guard<std::mutex> lock(engine.mutex);
-  const auto found = engine.graph_execs.find(h_graph_exec);
-  if (found == engine.graph_execs.end()) return CUDA_ERROR_INVALID_VALUE;
-  gone = std::move(found->second);
-  engine.graph_execs.erase(found);
-  engine.handles.give(h_graph_exec);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuGraphDestroy(CUgraph h_graph) {
-  Engine& engine = Engine::get();
-  std::shared_ptr<Graph> gone;
-  const std::lock_guard<std::mutex> lock(engine.mutex);
-  const auto found = engine.graphs.find(h_graph);
-  if (found == engine.graphs.end()) return CUDA_ERROR_INVALID_VALUE;
-  gone = std::move(found->second);
-  engine.graphs.erase(found);
-  engine.handles.give(h_graph);
-  return CUDA_SUCCESS;
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* dependencies, size_t num_dependencies,
+                                           unsigned int flags) {
+  return driver::cuStreamUpdateCaptureDependencies_v2(stream, dependencies, nullptr, num_dependencies, flags);
 }
 
 }  // namespace driver

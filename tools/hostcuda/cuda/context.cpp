@@ -87,17 +87,12 @@ CUresult initialise() {
   return CUDA_SUCCESS;
 }
 
-std::shared_ptr<Context> live_context(CUcontext handle) {
-  const auto found = Engine::get().contexts.find(handle);
-  return found == Engine::get().contexts.end() ? nullptr : found->second;
-}
-
 // The primary context of `device`, made if it is not there.
 std::shared_ptr<Context> activate_primary(CUdevice device) {
   Engine& engine = Engine::get();
   Primary& primary = primaries[device];
   if (primary.handle == nullptr) primary.handle = static_cast<CUcontext>(engine.handles.take());
-  std::shared_ptr<Context> context = live_context(primary.handle);
+  std::shared_ptr<Context> context = find_context(primary.handle);
   if (context == nullptr) {
     context = engine.create_context(device, primary.flags, primary.handle);
     context->primary = true;
@@ -133,11 +128,30 @@ PerThreadDefault::~PerThreadDefault() {
   per_thread_default = before_;
 }
 
+std::shared_ptr<Context> find_context(CUcontext handle) {
+  const auto found = Engine::get().contexts.find(handle);
+  return found == Engine::get().contexts.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Context> find_context_by_id(uint64_t id) {
+  for (const auto& [handle, context] : Engine::get().contexts) {
+    if (context->id == id) return context;
+  }
+  return nullptr;
+}
+
+CUresult primary_context(int device, std::shared_ptr<Context>* context) {
+  if (const CUresult r = check_initialised(); r != CUDA_SUCCESS) return r;
+  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  *context = activate_primary(device);
+  return CUDA_SUCCESS;
+}
+
 CUresult current_context(std::shared_ptr<Context>* context) {
   if (const CUresult r = check_initialised(); r != CUDA_SUCCESS) return r;
   const auto& stack = thread_state().stack;
   if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  *context = live_context(stack.back());
+  *context = find_context(stack.back());
   if (*context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   return (*context)->sticky.load(std::memory_order_relaxed);
 }
@@ -175,7 +189,7 @@ CUresult use_device(int ordinal) {
     chosen_device = ordinal;
   } else {
     const auto& stack = thread_state().stack;
-    if (!stack.empty() && live_context(stack.back()) != nullptr) return CUDA_SUCCESS;
+    if (!stack.empty() && find_context(stack.back()) != nullptr) return CUDA_SUCCESS;
   }
   Primary& primary = primaries[chosen_device];
   const std::shared_ptr<Context> context = activate_primary(chosen_device);
@@ -192,7 +206,7 @@ int device_for_runtime() {
   const std::lock_guard<std::mutex> lock(engine.mutex);
   const auto& stack = thread_state().stack;
   if (!stack.empty()) {
-    if (const auto context = live_context(stack.back()); context != nullptr) return context->device;
+    if (const auto context = find_context(stack.back()); context != nullptr) return context->device;
   }
   return chosen_device;
 }
@@ -220,7 +234,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   if (const CUresult r = check_initialised(); r != CUDA_SUCCESS) return r;
   if (!valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
   Primary& primary = primaries[dev];
-  const std::shared_ptr<Context> context = live_context(primary.handle);
+  const std::shared_ptr<Context> context = find_context(primary.handle);
   if (primary.references == 0 || context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (--primary.references == 0) {
     primary.runtime_holds = false;
@@ -234,7 +248,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   std::unique_lock<std::mutex> lock(engine.mutex);
   if (const CUresult r = check_initialised(); r != CUDA_SUCCESS) return r;
   if (!valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  const std::shared_ptr<Context> context = live_context(primaries[dev].handle);
+  const std::shared_ptr<Context> context = find_context(primaries[dev].handle);
   primaries[dev].references = 0;
   primaries[dev].runtime_holds = false;
   if (context != nullptr) engine.destroy_context(lock, context);
@@ -247,7 +261,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* acti
   if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
   *flags = primaries[dev].flags;
-  *active = live_context(primaries[dev].handle) != nullptr ? 1 : 0;
+  *active = find_context(primaries[dev].handle) != nullptr ? 1 : 0;
   return CUDA_SUCCESS;
 }
 
@@ -272,7 +286,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
   Engine& engine = Engine::get();
   std::unique_lock<std::mutex> lock(engine.mutex);
   if (const CUresult r = check_initialised(); r != CUDA_SUCCESS) return r;
-  const std::shared_ptr<Context> context = live_context(ctx);
+  const std::shared_ptr<Context> context = find_context(ctx);
   if (context == nullptr || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
   auto& stack = thread_state().stack;
   if (!stack.empty() && stack.back() == ctx) stack.pop_back();
@@ -293,7 +307,7 @@ CUresult cuCtxGetCurrent(CUcontext* pctx) {
 CUresult cuCtxSetCurrent(CUcontext ctx) {
   const std::lock_guard<std::mutex> lock(Engine::get().mutex);
   if (const CUresult r = check_initialised(); r != CUDA_SUCCESS) return r;
-  if (ctx != nullptr && live_context(ctx) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (ctx != nullptr && find_context(ctx) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   set_current(ctx);
   return CUDA_SUCCESS;
 }
@@ -301,7 +315,7 @@ CUresult cuCtxSetCurrent(CUcontext ctx) {
 CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
   const std::lock_guard<std::mutex> lock(Engine::get().mutex);
   if (const CUresult r = check_initialised(); r != CUDA_SUCCESS) return r;
-  if (live_context(ctx) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (find_context(ctx) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   thread_state().stack.push_back(ctx);
   return CUDA_SUCCESS;
 }
@@ -329,7 +343,7 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext ctx) {
   if (ctx == nullptr) return driver::cuCtxGetDevice(device);
   const std::lock_guard<std::mutex> lock(Engine::get().mutex);
-  const std::shared_ptr<Context> context = live_context(ctx);
+  const std::shared_ptr<Context> context = find_context(ctx);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *device = context->device;
@@ -340,7 +354,7 @@ CUresult cuCtxGetId(CUcontext ctx, unsigned long long* ctx_id) {
   const std::lock_guard<std::mutex> lock(Engine::get().mutex);
   std::shared_ptr<Context> context;
   if (ctx != nullptr) {
-    context = live_context(ctx);
+    context = find_context(ctx);
     if (context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   } else if (const CUresult r = current_context(&context); context == nullptr) {
     return r;
@@ -361,7 +375,7 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
 
 CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int* version) {
   const std::lock_guard<std::mutex> lock(Engine::get().mutex);
-  if (ctx != nullptr && live_context(ctx) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (ctx != nullptr && find_context(ctx) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *version = 3020;  // the API version of every context since CUDA 3.2
   return CUDA_SUCCESS;
@@ -372,6 +386,7 @@ CUresult cuCtxSynchronize() {
   std::unique_lock<std::mutex> lock(engine.mutex);
   std::shared_ptr<Context> context;
   if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = refuse_in_capture(*context); r != CUDA_SUCCESS) return r;
   if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
   engine.wait_context(lock, context);
   return context->sticky.load(std::memory_order_relaxed);
@@ -381,8 +396,9 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   if (ctx == nullptr) return driver::cuCtxSynchronize();
   Engine& engine = Engine::get();
   std::unique_lock<std::mutex> lock(engine.mutex);
-  const std::shared_ptr<Context> context = live_context(ctx);
+  const std::shared_ptr<Context> context = find_context(ctx);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (const CUresult r = refuse_in_capture(*context); r != CUDA_SUCCESS) return r;
   if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
   engine.wait_context(lock, context);
   return context->sticky.load(std::memory_order_relaxed);

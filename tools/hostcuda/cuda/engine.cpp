@@ -332,21 +332,19 @@ void Engine::drain_at_exit() {
   done_.notify_all();
 }
 
-CUresult enqueue_work(const std::shared_ptr<Stream>& stream, const Work& work,
-                      const std::shared_ptr<EventRecord>& after, const std::shared_ptr<EventRecord>& record) {
+CUresult enqueue_work(const std::shared_ptr<Stream>& stream, const Work& work) {
   if (stream->capture != nullptr) return capture_work(stream, work);
   if (const CUresult implicit = check_implicit_capture(*stream); implicit != CUDA_SUCCESS) return implicit;
   auto operation = std::make_unique<Operation>();
   operation->work = work;
-  operation->record = record;
-  if (after != nullptr) operation->after.push_back({nullptr, 0, after});
   Engine::get().append(stream, std::move(operation));
   return CUDA_SUCCESS;
 }
 
-CUresult record_event(const std::shared_ptr<Event>& event, const std::shared_ptr<Stream>& stream) {
+CUresult record_event(const std::shared_ptr<Event>& event, const std::shared_ptr<Stream>& stream, bool external) {
   if (event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
-  if (stream->capture != nullptr) return capture_record(event, stream);
+  if (stream->capture != nullptr) return capture_record(event, stream, external);
+  if (external) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult implicit = check_implicit_capture(*stream); implicit != CUDA_SUCCESS) return implicit;
   event->last = std::make_shared<EventRecord>();
   event->capture = nullptr;
@@ -356,8 +354,9 @@ CUresult record_event(const std::shared_ptr<Event>& event, const std::shared_ptr
   return CUDA_SUCCESS;
 }
 
-CUresult wait_for_event(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event) {
-  if (stream->capture != nullptr || event->capture != nullptr) return capture_wait(stream, event);
+CUresult wait_for_event(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event, bool external) {
+  if (external && stream->capture == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->capture != nullptr || event->capture != nullptr) return capture_wait(stream, event, external);
   if (const CUresult implicit = check_implicit_capture(*stream); implicit != CUDA_SUCCESS) return implicit;
   if (event->last == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
   auto operation = std::make_unique<Operation>();

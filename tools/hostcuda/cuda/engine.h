@@ -32,6 +32,10 @@ using Clock = std::chrono::steady_clock;
 
 struct Stream;
 struct Capture;
+struct Graph;
+struct GraphExec;
+struct GraphMemory;
+struct GraphNode;
 
 // One recording of an event: outlives the event, so that waits survive cuEventDestroy and a second record.
 struct EventRecord {
@@ -91,8 +95,11 @@ struct Stream {
   bool destroyed = false;  // no handle any more; goes when the queue is empty
   std::condition_variable wake;
 
-  std::shared_ptr<Capture> capture;  // null: not capturing
-  uint32_t participant = 0;          // this stream's place in the capture
+  std::shared_ptr<Capture> capture;      // null: not capturing
+  std::vector<GraphNode*> capture_tail;  // what the next captured node comes after
+  bool fork_open = false;                // brought into the capture by a wait, and no other stream came after it since
+  std::vector<CUgraphNode> shown_tail;   // capture_tail as cuStreamGetCaptureInfo gave it
+  std::vector<CUgraphEdgeData> shown_edges;
 
   void* fiber = nullptr;  // TSan
   char worker_tag = 0;    // TSan: the worker's start, where its thread-local storage of every library was made
@@ -106,24 +113,10 @@ struct Event {
   CUevent handle = nullptr;
   std::shared_ptr<Context> context;
   unsigned flags = 0;
-  std::shared_ptr<EventRecord> last;     // null: never recorded
-  std::shared_ptr<Capture> capture;      // last recorded in this capture; null: recorded live
-  std::vector<uint64_t> captured_clock;  // what the capture had when it was recorded
-};
-
-// The operations of a graph in the order they were recorded, which is one valid order of its edges.
-struct GraphBody {
-  std::vector<std::shared_ptr<Work>> nodes;
-};
-
-struct Graph {
-  std::shared_ptr<GraphBody> body;
-};
-
-struct GraphExec {
-  std::shared_ptr<GraphBody> body;
-  std::shared_ptr<Context> context;
-  std::shared_ptr<EventRecord> last;  // launches of one executable graph run one after the other
+  std::shared_ptr<EventRecord> last;      // null: never recorded
+  std::shared_ptr<Capture> capture;       // last recorded in this capture; null: recorded live
+  std::vector<GraphNode*> captured_tail;  // what its stream had then, good while the capture is open
+  std::shared_ptr<Stream> captured_from;
 };
 
 struct Capture {
@@ -132,11 +125,9 @@ struct Capture {
   uint64_t thread = 0;  // number of the thread that began it
   bool invalidated = false;
   std::shared_ptr<Stream> origin;
-  std::shared_ptr<GraphBody> body = std::make_shared<GraphBody>();
-  // Per participant: how many of every participant's recorded steps it comes after (a vector clock). A fork is joined
-  // when the origin's clock has reached the fork's own count.
+  std::shared_ptr<Graph> graph;
+  bool into_own_graph = true;  // false: into a graph of the program's
   std::vector<std::shared_ptr<Stream>> participants;
-  std::vector<std::vector<uint64_t>> clocks;
 };
 
 // Hands out token addresses as handles, last freed first.
@@ -158,8 +149,10 @@ class Engine {
   std::unordered_map<CUcontext, std::shared_ptr<Context>> contexts;
   std::unordered_map<CUstream, std::shared_ptr<Stream>> streams;
   std::unordered_map<CUevent, std::shared_ptr<Event>> events;
-  std::unordered_map<CUgraph, std::shared_ptr<Graph>> graphs;
+  std::unordered_map<CUgraph, std::shared_ptr<Graph>> graphs;  // child graphs and those being captured included
+  std::unordered_map<CUgraphNode, GraphNode*> graph_nodes;     // of `graphs`
   std::unordered_map<CUgraphExec, std::shared_ptr<GraphExec>> graph_execs;
+  std::unordered_map<CUdeviceptr, std::weak_ptr<GraphMemory>> graph_memory;
   std::vector<std::shared_ptr<Capture>> captures;  // open ones
   HandlePool handles;
 
@@ -250,19 +243,20 @@ CUresult find_stream(CUstream handle, std::shared_ptr<Stream>* stream);
 CUresult check_capture_safe();
 
 // Puts a body into `stream`, or into its graph while it is capturing: the whole of hostcuda_enqueue_owned.
-// `after` adds a dependency outside the usual rules (graph launches); only for streams that are not capturing.
-CUresult enqueue_work(const std::shared_ptr<Stream>& stream, const Work& work,
-                      const std::shared_ptr<EventRecord>& after = nullptr,
-                      const std::shared_ptr<EventRecord>& record = nullptr);
+CUresult enqueue_work(const std::shared_ptr<Stream>& stream, const Work& work);
 
-// As above for a callable of any type: heap-allocates it and destroys it with the operation.
+// A callable of any type as work: on the heap, destroyed with the operation.
+template <class Body>
+Work work_of_body(const char* name, Body body) {
+  return {[](void* arg) { (*static_cast<Body*>(arg))(); }, [](void* arg) { delete static_cast<Body*>(arg); },
+          new Body(std::move(body)), name};
+}
+
 template <class Body>
 CUresult enqueue_body(const std::shared_ptr<Stream>& stream, const char* name, Body body) {
-  auto* held = new Body(std::move(body));
-  const Work work{[](void* arg) { (*static_cast<Body*>(arg))(); }, [](void* arg) { delete static_cast<Body*>(arg); },
-                  held, name};
+  const Work work = work_of_body(name, std::move(body));
   const CUresult result = enqueue_work(stream, work);
-  if (result != CUDA_SUCCESS) delete held;
+  if (result != CUDA_SUCCESS) work.destroy(work.arg);
   return result;
 }
 
@@ -270,9 +264,18 @@ CUresult enqueue_body(const std::shared_ptr<Stream>& stream, const char* name, B
 // gives (and the capture is invalidated); else CUDA_SUCCESS.
 CUresult refuse_in_capture(const std::shared_ptr<Stream>& stream);
 
-// Event record and wait, live or captured; see capture.cpp for the captured half.
-CUresult record_event(const std::shared_ptr<Event>& event, const std::shared_ptr<Stream>& stream);
-CUresult wait_for_event(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event);
+// A call that waits for, or asks about, all of a context: an error while a stream of it is capturing (and the capture
+// is invalidated), whatever the thread's capture mode.
+CUresult refuse_in_capture(const Context& context);
+
+// A call that waits for, or asks about, an event: CUDA_ERROR_CAPTURED_EVENT where that was last recorded in a capture,
+// which is invalidated if it is still open.
+CUresult refuse_captured(const Event& event);
+
+// Event record and wait, live or captured; see capture.cpp for the captured half. `external`: a captured call becomes a
+// node of the graph that records or waits for the event when it runs.
+CUresult record_event(const std::shared_ptr<Event>& event, const std::shared_ptr<Stream>& stream, bool external);
+CUresult wait_for_event(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event, bool external);
 
 // Legacy-stream conflict: `stream` is the legacy stream while a blocking stream of its context is capturing.
 // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT (capture invalidated) or CUDA_SUCCESS.
@@ -283,7 +286,7 @@ void abandon_capture(const std::shared_ptr<Capture>& capture);
 
 // Captured halves of the functions above.
 CUresult capture_work(const std::shared_ptr<Stream>& stream, const Work& work);
-CUresult capture_record(const std::shared_ptr<Event>& event, const std::shared_ptr<Stream>& stream);
-CUresult capture_wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event);
+CUresult capture_record(const std::shared_ptr<Event>& event, const std::shared_ptr<Stream>& stream, bool external);
+CUresult capture_wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event, bool external);
 
 }  // namespace hostcuda

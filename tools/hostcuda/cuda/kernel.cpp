@@ -6,6 +6,7 @@
 // libcuda.so.1, and are found there by name. What the image does not hold cannot be told from what it does.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <cstring>
@@ -15,6 +16,7 @@
 
 #include "kernels/simt_host.h"
 #include "tools/hostcuda/cuda/context.h"
+#include "tools/hostcuda/cuda/graph.h"
 #include "tools/hostcuda/cuda/limits.h"
 #include "tools/hostcuda/cuda/settings.h"
 #include "tools/hostcuda/simt/executor.h"
@@ -261,25 +263,23 @@ CUresult gather_params(const HostKernelEntry& entry, void** kernel_params, void*
   return CUDA_SUCCESS;
 }
 
-CUresult launch(CUfunction f, const LaunchShape& shape, CUstream handle, void** kernel_params, void** extra) {
-  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
-  std::shared_ptr<Stream> stream;
-  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+// A checked launch of `f` (a function, or a kernel cast to one) in `context`.
+CUresult make_launch(const void* f, const std::shared_ptr<Context>& context, const LaunchShape& shape,
+                     void** kernel_params, void** extra, std::unique_ptr<Launch>* out) {
   Kernel* kernel = nullptr;
-  const int device = stream->context->device;
   {
     Registry& r = registry();
     const std::lock_guard<std::mutex> registry_lock(r.mutex);
     if (r.functions.contains(f)) {
-      const auto* function = reinterpret_cast<const Function*>(f);
-      if (function->context_id != stream->context->id) return CUDA_ERROR_INVALID_HANDLE;
+      const auto* function = static_cast<const Function*>(f);
+      if (function->context_id != context->id) return CUDA_ERROR_INVALID_HANDLE;
       kernel = function->kernel;
     } else if (r.kernels.contains(f)) {  // a context-less kernel takes the stream's context
-      kernel = reinterpret_cast<Kernel*>(f);
+      kernel = const_cast<Kernel*>(static_cast<const Kernel*>(f));
     } else {
       return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (const CUresult bad = check_shape(*kernel, device, shape); bad != CUDA_SUCCESS) return bad;
+    if (const CUresult bad = check_shape(*kernel, context->device, shape); bad != CUDA_SUCCESS) return bad;
   }
   auto body = std::make_unique<Launch>();
   body->entry = kernel->entry;
@@ -287,7 +287,49 @@ CUresult launch(CUfunction f, const LaunchShape& shape, CUstream handle, void** 
   body->block = shape.block[0];
   body->shared_bytes = shape.shared_bytes;
   if (const CUresult r = gather_params(*body->entry, kernel_params, extra, body->params); r != CUDA_SUCCESS) return r;
+  *out = std::move(body);
+  return CUDA_SUCCESS;
+}
+
+// The launch as a node: its body, and its parameters for those who ask.
+NodeContent content_of_launch(const void* f, const std::shared_ptr<Context>& context, const LaunchShape& shape,
+                              std::unique_ptr<Launch> body) {
+  auto params = std::make_shared<KernelParams>();
+  {
+    Registry& r = registry();
+    const std::lock_guard<std::mutex> lock(r.mutex);
+    if (r.functions.contains(f)) {
+      params->function = reinterpret_cast<CUfunction>(const_cast<void*>(f));
+    } else {
+      params->kernel = reinterpret_cast<CUkernel>(const_cast<void*>(f));
+    }
+  }
+  std::copy(std::begin(shape.grid), std::end(shape.grid), params->grid);
+  std::copy(std::begin(shape.block), std::end(shape.block), params->block);
+  params->shared_bytes = shape.shared_bytes;
+  params->block_of_params.assign(body->params, body->params + body->entry->parameter_bytes);
+  params->pointers[0] = params->block_of_params.data();
+  NodeContent content;
+  content.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  content.context = context;
+  content.kernel = params;
+  const char* name = body->entry->name;
+  content.work = share_work({Launch::run, Launch::destroy, body.release(), name});
+  return content;
+}
+
+CUresult launch(CUfunction f, const LaunchShape& shape, CUstream handle, void** kernel_params, void** extra) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  std::unique_ptr<Launch> body;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = make_launch(f, stream->context, shape, kernel_params, extra, &body); r != CUDA_SUCCESS) {
+    return r;
+  }
   if (skip_kernel(body->entry->name)) return CUDA_SUCCESS;
+  if (stream->capture != nullptr) {
+    return capture_node(stream, content_of_launch(f, stream->context, shape, std::move(body)));
+  }
   const CUresult result = enqueue_work(stream, {Launch::run, Launch::destroy, body.get(), body->entry->name});
   if (result == CUDA_SUCCESS) (void)body.release();  // the work owns it now
   return result;
@@ -330,7 +372,29 @@ bool valid_device(CUdevice device) {
   return device >= 0 && device < start_settings().devices;
 }
 
+// The live context that a function belongs to; null: no function.
+std::shared_ptr<Context> context_of_function(const void* f) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  return r.functions.contains(f) ? find_context_by_id(static_cast<const Function*>(f)->context_id) : nullptr;
+}
+
 }  // namespace
+
+CUresult kernel_content(const CUDA_KERNEL_NODE_PARAMS& p, const std::shared_ptr<Context>& context,
+                        NodeContent* content) {
+  const void* f = p.func != nullptr ? static_cast<const void*>(p.func) : static_cast<const void*>(p.kern);
+  std::shared_ptr<Context> own = context_of_function(f);
+  if (own == nullptr) own = context;
+  if (f == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (own == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  const LaunchShape shape{
+      {p.gridDimX, p.gridDimY, p.gridDimZ}, {p.blockDimX, p.blockDimY, p.blockDimZ}, p.sharedMemBytes};
+  std::unique_ptr<Launch> body;
+  if (const CUresult r = make_launch(f, own, shape, p.kernelParams, p.extra, &body); r != CUDA_SUCCESS) return r;
+  *content = content_of_launch(f, own, shape, std::move(body));
+  return CUDA_SUCCESS;
+}
 
 namespace driver {
 

@@ -275,11 +275,50 @@ void remove_entry(Table& t, size_t at) {
     remember_freed(t, gone.base, gone.bytes);
     t.devices[gone.device].used -= round_up(gone.bytes, kAlign);
     retire_pages(t, gone);
-  } else if (gone.kind != MemoryKind::kRegistered) {
+    if (gone.graph) {
+      Allocation reserved = gone;
+      reserved.kind = MemoryKind::kReserved;
+      publish_insert(t, reserved);
+    }
+  } else if (gone.kind != MemoryKind::kRegistered && gone.kind != MemoryKind::kReserved) {
     remember_freed(t, gone.base, gone.bytes);
     if (gone.kind == MemoryKind::kManaged) t.devices[gone.device].used -= round_up(gone.bytes, kAlign);
     std::free(gone.host);
   }
+}
+
+bool has_room(const Table& t, int device, size_t bytes) {
+  const size_t capacity = start_settings().device_bytes;
+  return bytes <= capacity && round_up(bytes, kAlign) <= capacity - t.devices[device].used;
+}
+
+// A free address for `bytes`. `mutex` is held.
+bool place(Table& t, int device, size_t bytes, CUdeviceptr* base) {
+  CUdeviceptr at = 0;
+  if (!find_gap(t, t.devices[device], kRedZone + round_up(bytes, kAlign) + kRedZone, &at)) return false;
+  *base = at + kRedZone;
+  return true;
+}
+
+char* host_of(const Table& t, CUdeviceptr base) {
+  return reinterpret_cast<char*>(base) + t.alias_offset;
+}
+
+// Puts memory behind `entry` and the entry into the table. `mutex` is held.
+bool make(Table& t, const Allocation& entry) {
+  const size_t rounded = round_up(entry.bytes, kAlign);
+  if (!commit(page_of(entry.host), page_end(entry.host + rounded))) return false;
+  poison_around(entry.host, entry.bytes, rounded);
+  t.devices[entry.device].used += rounded;
+  publish_insert(t, entry);
+  return true;
+}
+
+bool find_entry(const Table& t, CUdeviceptr base, MemoryKind kind, size_t* at) {
+  const size_t above = first_above(t.entries, t.count, base);
+  if (above == 0 || t.entries[above - 1].base != base || t.entries[above - 1].kind != kind) return false;
+  *at = above - 1;
+  return true;
 }
 
 }  // namespace
@@ -287,25 +326,57 @@ void remove_entry(Table& t, size_t at) {
 CUresult allocate_device(int device, uint64_t context_id, size_t bytes, CUdeviceptr* base) {
   if (bytes == 0 || base == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Table& t = table();
-  char* host = nullptr;
+  Allocation made{};
   {
     const std::lock_guard<std::mutex> lock(t.mutex);
-    DeviceSpace& space = t.devices[device];
-    const size_t capacity = start_settings().device_bytes;
-    if (bytes > capacity || round_up(bytes, kAlign) > capacity - space.used) return CUDA_ERROR_OUT_OF_MEMORY;
-    const size_t rounded = round_up(bytes, kAlign);
-    CUdeviceptr at = 0;
-    if (!find_gap(t, space, kRedZone + rounded + kRedZone, &at)) return CUDA_ERROR_OUT_OF_MEMORY;
-    const CUdeviceptr start = at + kRedZone;
-    host = reinterpret_cast<char*>(start) + t.alias_offset;
-    if (!commit(page_of(host), page_end(host + rounded))) return CUDA_ERROR_OUT_OF_MEMORY;
-    poison_around(host, bytes, rounded);
-    space.used += rounded;
-    *base = start;
-    publish_insert(t, {start, bytes, host, device, MemoryKind::kDevice, 0, context_id, t.next_buffer_id++});
+    if (!has_room(t, device, bytes) || !place(t, device, bytes, base)) return CUDA_ERROR_OUT_OF_MEMORY;
+    made = {*base, bytes, host_of(t, *base), device, MemoryKind::kDevice, 0, context_id, t.next_buffer_id++};
+    if (!make(t, made)) return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (bytes <= kFillBytes) std::memset(host, 0xFF, bytes);
+  if (bytes <= kFillBytes) std::memset(made.host, 0xFF, bytes);
   return CUDA_SUCCESS;
+}
+
+CUresult reserve_device(int device, uint64_t context_id, size_t bytes, CUdeviceptr* base) {
+  if (bytes == 0 || base == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Table& t = table();
+  const std::lock_guard<std::mutex> lock(t.mutex);
+  if (bytes > start_settings().device_bytes || !place(t, device, bytes, base)) return CUDA_ERROR_OUT_OF_MEMORY;
+  publish_insert(
+      t, {*base, bytes, host_of(t, *base), device, MemoryKind::kReserved, 0, context_id, t.next_buffer_id++, true});
+  return CUDA_SUCCESS;
+}
+
+CUresult activate_reserved(CUdeviceptr base) {
+  Table& t = table();
+  Allocation made{};
+  {
+    const std::lock_guard<std::mutex> lock(t.mutex);
+    size_t at = 0;
+    if (!find_entry(t, base, MemoryKind::kReserved, &at)) return CUDA_ERROR_INVALID_VALUE;
+    made = t.entries[at];
+    if (!has_room(t, made.device, made.bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    publish_erase(t, at);
+    made.kind = MemoryKind::kDevice;
+    if (!make(t, made)) {
+      made.kind = MemoryKind::kReserved;
+      publish_insert(t, made);
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+  }
+  if (made.bytes <= kFillBytes) std::memset(made.host, 0xFF, made.bytes);
+  return CUDA_SUCCESS;
+}
+
+void unreserve(CUdeviceptr base) {
+  Table& t = table();
+  const std::lock_guard<std::mutex> lock(t.mutex);
+  size_t at = 0;
+  if (find_entry(t, base, MemoryKind::kReserved, &at)) {
+    publish_erase(t, at);
+  } else if (find_entry(t, base, MemoryKind::kDevice, &at)) {
+    t.entries[at].graph = false;  // freed for good by whoever frees it; readers do not look at this
+  }
 }
 
 CUresult allocate_host(int device, uint64_t context_id, size_t bytes, MemoryKind kind, unsigned flags, void** base) {
@@ -344,12 +415,11 @@ CUresult register_host(int device, uint64_t context_id, void* base, size_t bytes
 CUresult release(CUdeviceptr base, MemoryKind kind) {
   Table& t = table();
   const std::lock_guard<std::mutex> lock(t.mutex);
-  const size_t above = first_above(t.entries, t.count, base);
-  const bool found = above > 0 && t.entries[above - 1].base == base && t.entries[above - 1].kind == kind;
-  if (!found) {
+  size_t at = 0;
+  if (!find_entry(t, base, kind, &at)) {
     return kind == MemoryKind::kRegistered ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
   }
-  remove_entry(t, above - 1);
+  remove_entry(t, at);
   return CUDA_SUCCESS;
 }
 
@@ -357,12 +427,18 @@ void release_context(uint64_t context_id) {
   Table& t = table();
   const std::lock_guard<std::mutex> lock(t.mutex);
   for (size_t i = t.count; i > 0; --i) {
-    if (t.entries[i - 1].context_id == context_id) remove_entry(t, i - 1);
+    if (t.entries[i - 1].context_id != context_id) continue;
+    t.entries[i - 1].graph = false;
+    remove_entry(t, i - 1);
   }
 }
 
-HOSTCUDA_NO_TSAN bool find_allocation(CUdeviceptr p, Allocation* found) {
+HOSTCUDA_NO_TSAN bool find_address(CUdeviceptr p, Allocation* found) {
   return read_at_or_below(p, found) && p - found->base < found->bytes;
+}
+
+HOSTCUDA_NO_TSAN bool find_allocation(CUdeviceptr p, Allocation* found) {
+  return read_at_or_below(p, found) && p - found->base < found->bytes && found->kind != MemoryKind::kReserved;
 }
 
 bool is_device_address(CUdeviceptr p) {
@@ -382,6 +458,11 @@ std::string describe(CUdeviceptr p, size_t bytes) {
   const std::lock_guard<std::mutex> lock(t.mutex);
   const size_t above = first_above(t.entries, t.count, p);
   const Allocation* below = above > 0 ? &t.entries[above - 1] : nullptr;
+  if (below != nullptr && p - below->base < below->bytes && below->kind == MemoryKind::kReserved) {
+    std::snprintf(line, sizeof line, "%zu bytes at 0x%" PRIx64 " belong to a graph's allocation that is not made now",
+                  bytes, static_cast<uint64_t>(p));
+    return line;
+  }
   if (below != nullptr && p - below->base < below->bytes) {
     if (bytes > below->bytes - (p - below->base)) {
       std::snprintf(line, sizeof line,
@@ -432,6 +513,7 @@ HOSTCUDA_NO_TSAN void* hostcuda_view(CUdeviceptr p, size_t bytes, int access) {
   if (!hostcuda::read_at_or_below(p, &found)) return nullptr;
   const CUdeviceptr offset = p - found.base;
   if (offset > found.bytes || bytes > found.bytes - offset) return nullptr;
+  if (found.kind == hostcuda::MemoryKind::kReserved) return nullptr;
   if (found.kind == hostcuda::MemoryKind::kDevice && (access & HOSTCUDA_ANY_DEVICE) == 0) {
     const int device = hostcuda_running_device();
     if (device >= 0 && device != found.device) return nullptr;

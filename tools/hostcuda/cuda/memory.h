@@ -26,6 +26,7 @@ enum class MemoryKind : int {
   kPinned,      // cuMemAllocHost: host memory, same address on the device
   kManaged,     // cuMemAllocManaged: as pinned
   kRegistered,  // cuMemHostRegister: the program's own memory
+  kReserved,    // a graph's allocation that no launch has made yet: an address, no memory
 };
 
 struct Allocation {
@@ -37,6 +38,7 @@ struct Allocation {
   unsigned flags;       // cuMemHostAlloc / cuMemHostRegister flags
   uint64_t context_id;  // owner: destroyed with it
   uint64_t buffer_id;   // CU_POINTER_ATTRIBUTE_BUFFER_ID, never reused
+  bool graph = false;   // of kDevice: made from a reservation, and that again when it is freed
 };
 
 // CUDA_ERROR_OUT_OF_MEMORY beyond HOSTCUDA_MEMORY or out of addresses; CUDA_ERROR_INVALID_VALUE for 0 bytes.
@@ -45,6 +47,12 @@ CUresult allocate_host(int device, uint64_t context_id, size_t bytes, MemoryKind
 
 // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED when the range meets one that the device knows.
 CUresult register_host(int device, uint64_t context_id, void* base, size_t bytes, unsigned flags);
+
+// An address for a graph's allocation, good until unreserve(); the memory comes with activate_reserved (errors as
+// allocate_device) and goes with release().
+CUresult reserve_device(int device, uint64_t context_id, size_t bytes, CUdeviceptr* base);
+CUresult activate_reserved(CUdeviceptr base);
+void unreserve(CUdeviceptr base);
 
 // Frees the allocation that starts at `base` and is of kind `kind`; CUDA_ERROR_INVALID_VALUE if there is none
 // (CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED for kRegistered).
@@ -55,6 +63,9 @@ void release_context(uint64_t context_id);
 
 // The live allocation that holds byte `p`; false: none.
 bool find_allocation(CUdeviceptr p, Allocation* found);
+
+// As find_allocation, and the reserved addresses of graphs' allocations too: what an address is good for, not now.
+bool find_address(CUdeviceptr p, Allocation* found);
 
 // True if `p` lies in the addresses of a device, allocated or not.
 bool is_device_address(CUdeviceptr p);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Driver functions on streams and events: cuStream... (but capture), cuEvent..., cuLaunchHostFunc.
 #include "tools/hostcuda/cuda/context.h"
+#include "tools/hostcuda/cuda/graph.h"
 #include "tools/hostcuda/cuda/settings.h"
 #include "tools/hostcuda/cuda/tsan.h"
 
@@ -113,10 +114,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent h_event, unsigned int flags)
   std::shared_ptr<Event> event;
   if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
   if (const CUresult r = find_event(h_event, &event); r != CUDA_SUCCESS) return r;
-  if (flags == CU_EVENT_WAIT_EXTERNAL && stream->capture != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   if (flags != CU_EVENT_WAIT_DEFAULT && flags != CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
   if (skip_this_wait()) return CUDA_SUCCESS;
-  return wait_for_event(stream, event);
+  return wait_for_event(stream, event, flags == CU_EVENT_WAIT_EXTERNAL);
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* pctx) {
@@ -169,7 +169,13 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn fn, void* user_data) {
   std::shared_ptr<Stream> stream;
   if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
   if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return enqueue_work(stream, {fn, nullptr, user_data, "host function"});
+  const Work work{fn, nullptr, user_data, "host function"};
+  if (stream->capture == nullptr) return enqueue_work(stream, work);
+  NodeContent content;
+  content.type = CU_GRAPH_NODE_TYPE_HOST;
+  content.host = {fn, user_data};
+  content.work = share_work(work);
+  return capture_node(stream, std::move(content));
 }
 
 CUresult cuEventCreate(CUevent* ph_event, unsigned int flags) {
@@ -200,18 +206,17 @@ CUresult cuEventDestroy_v2(CUevent h_event) {
 }
 
 CUresult cuEventRecord(CUevent h_event, CUstream handle) {
+  return driver::cuEventRecordWithFlags(h_event, handle, CU_EVENT_RECORD_DEFAULT);
+}
+
+CUresult cuEventRecordWithFlags(CUevent h_event, CUstream handle, unsigned int flags) {
   const std::lock_guard<std::mutex> lock(Engine::get().mutex);
   std::shared_ptr<Stream> stream;
   std::shared_ptr<Event> event;
   if (const CUresult r = find_event(h_event, &event); r != CUDA_SUCCESS) return r;
   if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
-  return record_event(event, stream);
-}
-
-CUresult cuEventRecordWithFlags(CUevent h_event, CUstream handle, unsigned int flags) {
-  if (flags == CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_NOT_SUPPORTED;
-  if (flags != CU_EVENT_RECORD_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
-  return driver::cuEventRecord(h_event, handle);
+  if (flags != CU_EVENT_RECORD_DEFAULT && flags != CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+  return record_event(event, stream, flags == CU_EVENT_RECORD_EXTERNAL);
 }
 
 CUresult cuEventSynchronize(CUevent h_event) {
@@ -219,7 +224,7 @@ CUresult cuEventSynchronize(CUevent h_event) {
   std::unique_lock<std::mutex> lock(engine.mutex);
   std::shared_ptr<Event> event;
   if (const CUresult r = find_event(h_event, &event); r != CUDA_SUCCESS) return r;
-  if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  if (const CUresult r = refuse_captured(*event); r != CUDA_SUCCESS) return r;
   if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
   if (event->last == nullptr) return CUDA_SUCCESS;
   const std::shared_ptr<EventRecord> record = event->last;
@@ -232,7 +237,7 @@ CUresult cuEventQuery(CUevent h_event) {
   const std::lock_guard<std::mutex> lock(engine.mutex);
   std::shared_ptr<Event> event;
   if (const CUresult r = find_event(h_event, &event); r != CUDA_SUCCESS) return r;
-  if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  if (const CUresult r = refuse_captured(*event); r != CUDA_SUCCESS) return r;
   if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
   if (event->last == nullptr) return CUDA_SUCCESS;
   engine.pump();
