@@ -314,7 +314,7 @@ NodeContent content_of_launch(const void* f, const std::shared_ptr<Context>& con
   content.context = context;
   content.kernel = params;
   const char* name = body->entry->name;
-  content.work = share_work({Launch::run, Launch::destroy, body.release(), name});
+  if (!skip_kernel(name)) content.work = share_work({Launch::run, Launch::destroy, body.release(), name});
   return content;
 }
 
@@ -326,10 +326,10 @@ CUresult launch(CUfunction f, const LaunchShape& shape, CUstream handle, void** 
   if (const CUresult r = make_launch(f, stream->context, shape, kernel_params, extra, &body); r != CUDA_SUCCESS) {
     return r;
   }
-  if (skip_kernel(body->entry->name)) return CUDA_SUCCESS;
   if (stream->capture != nullptr) {
     return capture_node(stream, content_of_launch(f, stream->context, shape, std::move(body)));
   }
+  if (skip_kernel(body->entry->name)) return CUDA_SUCCESS;
   const CUresult result = enqueue_work(stream, {Launch::run, Launch::destroy, body.get(), body->entry->name});
   if (result == CUDA_SUCCESS) (void)body.release();  // the work owns it now
   return result;
