@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the caller asked for, of one entry: D = activation(alpha P + beta C + bias), before the cast. One place, so that
-// the fused product pass, the repair and the finish kernel deliver the same bits. MATH.md "finish".
+// What the caller asked for, of one entry: D = scale_d activation(alpha P + beta C + bias), before the cast. One place,
+// so that the fused product pass, the repair and the finish kernel deliver the same bits. MATH.md "finish".
 #pragma once
 
 #include "kernels/element.h"
@@ -9,38 +9,98 @@
 
 namespace sdcguard {
 
-// The call's scalars, read once a thread.
+// What multiplies what, read once a thread. Of vectors: of one column.
+template <typename T>
 struct FinishScalars {
-  float alpha;
-  float beta;
-  bool plain;  // alpha 1, no C, no bias: the product itself, before the activation
+  T alpha;        // alpha scale_a scale_b; delivered: and scale_d
+  T beta;         // beta scale_c; delivered: and scale_d
+  T bias_factor;  // 1; delivered: scale_d
+  T scale;        // scale_d; delivered: 1
+  bool plain;     // the product itself, before the activation
 };
 
-SDCGUARD_DEVICE FinishScalars finish_scalars(const FinishView& finish) {
-  FinishScalars s;
-  s.alpha = finish.alpha_address != 0 ? load<float>(finish.alpha_address, 0) : static_cast<float>(finish.alpha);
-  s.beta = finish.beta_address != 0 ? load<float>(finish.beta_address, 0) : static_cast<float>(finish.beta);
-  s.plain = s.alpha == 1.0f && s.beta == 0.0f && finish.bias_address == 0;
+template <typename T>
+SDCGUARD_DEVICE T read_scalar(uint64_t address, int64_t index, DataType type, double held) {
+  double v = held;
+  if (address != 0) {
+    v = type == DataType::kF64   ? load<double>(address, index)
+        : type == DataType::kI32 ? static_cast<double>(load<int32_t>(address, index))
+        : type == DataType::kF16 ? static_cast<double>(f16_to_float(load<uint16_t>(address, index)))
+                                 : static_cast<double>(load<float>(address, index));
+  }
+  if constexpr (kIsExact<T>) return static_cast<uint32_t>(static_cast<int64_t>(v));
+  return static_cast<T>(v);
+}
+
+// Of column `col` of row `row`; the same for all of an entry where nothing is a vector.
+template <typename T>
+SDCGUARD_DEVICE FinishScalars<T> finish_scalars(const FinishView& finish, bool delivered, int64_t entry,
+                                                int64_t row = 0, int64_t col = 0) {
+  const int64_t of_entry = entry * finish.alpha_batch_stride;
+  FinishScalars<T> s;
+  s.alpha = read_scalar<T>(finish.alpha_address, of_entry + col * finish.alpha_column_stride, finish.scalar_type,
+                           finish.alpha);
+  s.beta =
+      read_scalar<T>(finish.beta_address, of_entry + col * finish.beta_column_stride, finish.scalar_type, finish.beta);
+  s.bias_factor = 1;
+  s.scale = 1;
+  if constexpr (std::is_same_v<T, float>) {
+    if (finish.scale_a != 0) s.alpha *= load<float>(finish.scale_a, finish.scale_a_vector != 0 ? row : 0);
+    if (finish.scale_b != 0) s.alpha *= load<float>(finish.scale_b, finish.scale_b_vector != 0 ? col : 0);
+    if (finish.scale_c != 0) s.beta *= load<float>(finish.scale_c, 0);
+    if (finish.scale_d != 0) {
+      const float scale = load<float>(finish.scale_d, 0);
+      if (delivered) {
+        s.alpha *= scale;
+        s.beta *= scale;
+        s.bias_factor = scale;
+      } else {
+        s.scale = scale;
+      }
+    }
+  }
+  s.plain = s.alpha == T{1} && s.beta == T{0} && finish.bias_address == 0;
   return s;
 }
 
-// beta C + bias of entry (row, col); 0 when there is neither. C is not read where beta is 0.
-SDCGUARD_DEVICE float finish_offset(const FinishView& finish, const FinishScalars& s, int64_t entry, int64_t row,
-                                    int64_t col) {
-  float offset = 0.0f;
+template <typename T>
+SDCGUARD_DEVICE T multiply_add(T a, T b, T c) {
+  if constexpr (kIsExact<T>) {
+    return a * b + c;
+  } else {
+    return fma(a, b, c);
+  }
+}
+
+// Where a row of what the finish reads and writes begins; columns are contiguous there.
+struct FinishRow {
+  uint64_t c, d, bias;
+};
+
+SDCGUARD_DEVICE FinishRow finish_row(const FinishView& finish, int64_t entry, int64_t row) {
+  FinishRow at{0, 0, 0};
+  if (finish.c.address != 0 || finish.c.pointers != 0) at.c = row_address(finish.c, entry, row);
+  if (finish.d.address != 0) at.d = row_address(finish.d, entry, row);
   if (finish.bias_address != 0) {
-    offset = load_element(finish.bias_address, entry * finish.bias_batch_stride + col, finish.bias_type);
+    at.bias =
+        finish.bias_address + static_cast<uint64_t>(entry * finish.bias_batch_stride) * bytes_of(finish.bias_type);
   }
-  if (s.beta != 0.0f) {
-    const float c = load_element(finish.c.address, element_index(finish.c, entry, row, col), finish.c.type);
-    offset = fma(s.beta, c, offset);
-  }
+  return at;
+}
+
+// beta C + bias of a column; 0 when there is neither. C is not read where beta is 0.
+template <typename T>
+SDCGUARD_DEVICE T finish_offset(const FinishView& finish, const FinishScalars<T>& s, const FinishRow& at, int64_t col) {
+  T offset = 0;
+  if (at.bias != 0) offset = load_element<T>(at.bias, col, finish.bias_type) * s.bias_factor;
+  if (s.beta != T{0}) offset = multiply_add(s.beta, load_element<T>(at.c, col, finish.c.type), offset);
   return offset;
 }
 
 // Rounds once more than a fused library epilogue may; alpha 0 does not reference P.
-SDCGUARD_DEVICE float finish_linear(const FinishScalars& s, float product, float offset) {
-  return s.alpha == 0.0f ? offset : fma(s.alpha, product, offset);
+template <typename T>
+SDCGUARD_DEVICE T finish_linear(const FinishScalars<T>& s, T product, T offset) {
+  return s.alpha == T{0} ? offset : multiply_add(s.alpha, product, offset);
 }
 
 // exp(v) for v <= 0 in plain arithmetic, the same bits on host and device: v = n ln 2 + r, Taylor to the eighth degree
@@ -73,57 +133,81 @@ SDCGUARD_DEVICE float gelu_tanh(float x) {
   return twice >= 0.0f ? x / (1.0f + small) : x * small / (1.0f + small);
 }
 
-SDCGUARD_DEVICE float activate(float v, uint32_t epilogue) {
-  if ((epilogue & kEpilogueRelu) != 0) v = v > 0.0f || is_nan(v) ? v : 0.0f;
-  if ((epilogue & kEpilogueGelu) != 0) v = gelu_tanh(v);
+template <typename T>
+SDCGUARD_DEVICE T activate(T v, uint32_t epilogue) {
+  if constexpr (!kIsExact<T>) {
+    if ((epilogue & kEpilogueRelu) != 0) v = v > T{0} || v != v ? v : T{0};
+    if constexpr (std::is_same_v<T, float>) {
+      if ((epilogue & kEpilogueGelu) != 0) v = gelu_tanh(v);
+    }
+  }
   return v;
 }
 
-SDCGUARD_DEVICE float finish_value(const FinishView& finish, const FinishScalars& s, float product, int64_t entry,
-                                   int64_t row, int64_t col) {
-  const float offset = s.plain ? 0.0f : finish_offset(finish, s, entry, row, col);
-  const float linear = s.plain ? product : finish_linear(s, product, offset);
-  return activate(linear, finish.epilogue);
+// The value before the activation.
+template <typename T>
+SDCGUARD_DEVICE T finish_before(const FinishView& finish, const FinishScalars<T>& s, const FinishRow& at, T product,
+                                int64_t col) {
+  return s.plain ? product : finish_linear(s, product, finish_offset(finish, s, at, col));
 }
 
-// Half a unit in the last place of a 16-bit value as delivered: what its rounding may have moved it by.
+// The value that is cast to D.
+template <typename T>
+SDCGUARD_DEVICE T finish_value(const FinishView& finish, const FinishScalars<T>& s, const FinishRow& at, T product,
+                               int64_t col) {
+  const T v = activate(finish_before(finish, s, at, product, col), finish.epilogue);
+  return s.scale == T{1} ? v : v * s.scale;
+}
+
+// Half a unit in the last place of a narrow value as delivered: what its rounding may have moved it by.
 SDCGUARD_DEVICE double half_ulp(float v, DataType type) {
   const uint32_t exponent = (bits_of(v) >> 23) & 0xFFu;
-  const bool bf16 = type == DataType::kBF16;
-  const uint32_t lowest = bf16 ? 1u : 113u;  // smallest normal exponent: below it the spacing stays
+  const uint32_t fraction = type == DataType::kBF16   ? 7u
+                            : type == DataType::kF16  ? 10u
+                            : type == DataType::kE4M3 ? 3u
+                                                      : 2u;
+  // FP32 exponent of the smallest normal value: below it the spacing stays.
+  const uint32_t lowest = type == DataType::kBF16 ? 1u : type == DataType::kE4M3 ? 121u : 113u;
   const uint32_t at = exponent < lowest ? lowest : exponent;
-  return double_of(static_cast<uint64_t>(at + 1023u - 127u - (bf16 ? 8u : 11u)) << 52);
+  return double_of(static_cast<uint64_t>(at + 1023u - 127u - fraction - 1u) << 52);
 }
 
-// Offsets of up to four entries of one row.
-SDCGUARD_DEVICE Float4 finish_offset4(const FinishView& finish, const FinishScalars& s, uint32_t count, int64_t entry,
-                                      int64_t row, int64_t col) {
-  Float4 offset{0, 0, 0, 0};
-  if (finish.bias_address != 0) {
-    offset = load_four(finish.bias_address, entry * finish.bias_batch_stride + col, count, finish.bias_type);
+// Offsets of up to four entries of one row: the bits of finish_offset().
+template <typename T>
+SDCGUARD_DEVICE Quad<T> finish_offset4(const FinishView& finish, const FinishScalars<T>& s, const FinishRow& at,
+                                       uint32_t count, int64_t col) {
+  Quad<T> offset{0, 0, 0, 0};
+  if (at.bias != 0) {
+    offset = load_four<T>(at.bias, col, count, finish.bias_type);
+    if (s.bias_factor != T{1}) {
+      offset = Quad<T>{offset.x * s.bias_factor, offset.y * s.bias_factor, offset.z * s.bias_factor,
+                       offset.w * s.bias_factor};
+    }
   }
-  if (s.beta != 0.0f) {
-    const Float4 c = load_four(finish.c.address, element_index(finish.c, entry, row, col), count, finish.c.type);
-    offset = Float4{fma(s.beta, c.x, offset.x), fma(s.beta, c.y, offset.y), fma(s.beta, c.z, offset.z),
-                    fma(s.beta, c.w, offset.w)};
+  if (s.beta != T{0}) {
+    const Quad<T> c = load_four<T>(at.c, col, count, finish.c.type);
+    offset = Quad<T>{multiply_add(s.beta, c.x, offset.x), multiply_add(s.beta, c.y, offset.y),
+                     multiply_add(s.beta, c.z, offset.z), multiply_add(s.beta, c.w, offset.w)};
   }
   return offset;
 }
 
 // Delivers up to four entries of one row from their products: the bits of finish_value().
-SDCGUARD_DEVICE void deliver_four(const FinishView& finish, const FinishScalars& s, const Float4& product,
-                                  uint32_t count, int64_t entry, int64_t row, int64_t col) {
-  Float4 v = product;
+template <typename T>
+SDCGUARD_DEVICE void deliver_quad(const FinishView& finish, const FinishScalars<T>& s, const FinishRow& at,
+                                  const Quad<T>& product, uint32_t count, int64_t col) {
+  Quad<T> v = product;
   if (!s.plain) {
-    const Float4 offset = finish_offset4(finish, s, count, entry, row, col);
-    v = Float4{finish_linear(s, v.x, offset.x), finish_linear(s, v.y, offset.y), finish_linear(s, v.z, offset.z),
-               finish_linear(s, v.w, offset.w)};
+    const Quad<T> offset = finish_offset4(finish, s, at, count, col);
+    v = Quad<T>{finish_linear(s, v.x, offset.x), finish_linear(s, v.y, offset.y), finish_linear(s, v.z, offset.z),
+                finish_linear(s, v.w, offset.w)};
   }
   if (finish.epilogue != 0) {
     SDCGUARD_NO_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) v = Float4{v.y, v.z, v.w, activate(v.x, finish.epilogue)};  // once around
+    for (uint32_t i = 0; i < 4; ++i) v = Quad<T>{v.y, v.z, v.w, activate(v.x, finish.epilogue)};  // once around
   }
-  store_four(finish.d.address, element_index(finish.d, entry, row, col), count, finish.d.type, v);
+  if (s.scale != T{1}) v = Quad<T>{v.x * s.scale, v.y * s.scale, v.z * s.scale, v.w * s.scale};
+  store_four<T>(at.d, col, count, finish.d.type, v);
 }
 
 }  // namespace sdcguard

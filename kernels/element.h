@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Elements of the caller's matrices as the kernels read and write them: any handled type, one or four at a time, with
 // vector accesses where the address allows, decided at run time.
+//
+// T is the arithmetic of a probe: float (every product with an FP32 or FP16 accumulator), double (FP64), uint32_t (INT8
+// products modulo 2^32, integers in two's complement).
 #pragma once
 
 #include "kernels/params.h"
@@ -8,22 +11,121 @@
 
 namespace sdcguard {
 
+// Four values; of floats one vector access.
+template <typename T>
+struct QuadOf {
+  struct alignas(16) Type {
+    T x, y, z, w;
+  };
+};
+template <>
+struct QuadOf<float> {
+  using Type = Float4;
+};
+template <typename T>
+using Quad = typename QuadOf<T>::Type;
+
+template <typename T>
+inline constexpr bool kIsExact = std::is_same_v<T, uint32_t>;
+
+// A nibble a type, in the order of DataType; the plan lets none above kI32 through.
 SDCGUARD_DEVICE uint32_t bytes_of(DataType type) {
-  return type == DataType::kF32 ? 4u : 2u;
+  static_assert(static_cast<uint32_t>(DataType::kI32) == 8 && static_cast<uint32_t>(DataType::kF64) == 4);
+  return static_cast<uint32_t>(0x411182240ull >> (4 * static_cast<uint32_t>(type))) & 15u;
 }
 
-SDCGUARD_DEVICE float load_element(uint64_t address, int64_t index, DataType type) {
-  if (type == DataType::kF32) return load<float>(address, index);
-  const uint16_t raw = load<uint16_t>(address, index);
-  return type == DataType::kBF16 ? bf16_to_float(raw) : f16_to_float(raw);
+// FP64 values whose squares, and sums of them, neither overflow nor underflow.
+inline constexpr double kWideLow = 0x1p-440;
+inline constexpr double kWideHigh = 0x1p440;
+
+SDCGUARD_DEVICE float flip(float v, uint32_t sign) {
+  return float_of(bits_of(v) ^ (sign << 31));
+}
+SDCGUARD_DEVICE double flip(double v, uint32_t sign) {
+  return double_of(bits_of(v) ^ (static_cast<uint64_t>(sign) << 63));
 }
 
-// Rounds to nearest even; FP16 overflows to infinity, as a cast does.
-SDCGUARD_DEVICE void store_element(uint64_t address, int64_t index, DataType type, float v) {
-  if (type == DataType::kF32) {
-    store<float>(address, index, v);
+// Where batch entry `entry` of a view begins.
+SDCGUARD_DEVICE uint64_t entry_address(const MatrixView& view, int64_t entry) {
+  if (view.pointers != 0) return load<uint64_t>(view.pointers, entry);
+  return view.address + static_cast<uint64_t>(entry * view.batch_stride * static_cast<int64_t>(bytes_of(view.type)));
+}
+
+// Where row `row` of a view with contiguous rows (P, C, D) begins.
+SDCGUARD_DEVICE uint64_t row_address(const MatrixView& view, int64_t entry, int64_t row) {
+  return entry_address(view, entry) + static_cast<uint64_t>(row * view.row_stride) * bytes_of(view.type);
+}
+
+// Of element (row, col) from its entry's beginning.
+SDCGUARD_DEVICE int64_t element_index(const MatrixView& view, int64_t row, int64_t col) {
+  return row * view.row_stride + col * view.col_stride;
+}
+
+// The value of a raw element of a type of at most 16 bits.
+SDCGUARD_DEVICE float float_of_raw(uint32_t raw, DataType type) {
+  switch (type) {
+    case DataType::kBF16:
+      return bf16_to_float(static_cast<uint16_t>(raw));
+    case DataType::kF16:
+      return f16_to_float(static_cast<uint16_t>(raw));
+    case DataType::kE4M3:
+      return e4m3_to_float(static_cast<uint8_t>(raw));
+    case DataType::kE5M2:
+      return e5m2_to_float(static_cast<uint8_t>(raw));
+    default:
+      return static_cast<float>(static_cast<int8_t>(raw));
+  }
+}
+
+// T float: any type but kF64; kI32 is rounded. T double: kF64 alone. T uint32_t: kI8 and kI32.
+template <typename T>
+SDCGUARD_DEVICE T load_element(uint64_t address, int64_t index, DataType type) {
+  if constexpr (std::is_same_v<T, double>) {
+    return load<double>(address, index);
+  } else if constexpr (kIsExact<T>) {
+    if (type == DataType::kI32) return load<uint32_t>(address, index);
+    return static_cast<uint32_t>(static_cast<int32_t>(load<int8_t>(address, index)));
   } else {
-    store<uint16_t>(address, index, type == DataType::kBF16 ? float_to_bf16(v) : float_to_f16(v));
+    const uint32_t bytes = bytes_of(type);
+    if (bytes == 2) return float_of_raw(load<uint16_t>(address, index), type);
+    if (bytes == 1) return float_of_raw(load<uint8_t>(address, index), type);
+    if (type == DataType::kI32) return static_cast<float>(load<int32_t>(address, index));
+    return load<float>(address, index);
+  }
+}
+
+// Raw bits of a value in a type of at most 16 bits, rounded to nearest even. FP16 and BF16 overflow to infinity, as a
+// cast does; FP8 and INT8 saturate.
+SDCGUARD_DEVICE uint32_t raw_of_float(float v, DataType type) {
+  switch (type) {
+    case DataType::kBF16:
+      return float_to_bf16(v);
+    case DataType::kF16:
+      return float_to_f16(v);
+    case DataType::kE4M3:
+      return float_to_e4m3(v);
+    case DataType::kE5M2:
+      return float_to_e5m2(v);
+    default:
+      return float_to_i8(v);
+  }
+}
+
+template <typename T>
+SDCGUARD_DEVICE void store_element(uint64_t address, int64_t index, DataType type, T v) {
+  if constexpr (std::is_same_v<T, double>) {
+    store<double>(address, index, v);
+  } else if constexpr (kIsExact<T>) {
+    store<uint32_t>(address, index, v);
+  } else {
+    const uint32_t bytes = bytes_of(type);
+    if (bytes == 4) {
+      store<float>(address, index, v);
+    } else if (bytes == 2) {
+      store<uint16_t>(address, index, static_cast<uint16_t>(raw_of_float(v, type)));
+    } else {
+      store<uint8_t>(address, index, static_cast<uint8_t>(raw_of_float(v, type)));
+    }
   }
 }
 
@@ -33,50 +135,87 @@ SDCGUARD_DEVICE bool is_vector_aligned(uint64_t address, int64_t index, DataType
   return (address + static_cast<uint64_t>(index) * size) % (4 * size) == 0;
 }
 
-SDCGUARD_DEVICE float half_of_word(uint32_t word, bool upper, DataType type) {
-  const uint16_t raw = static_cast<uint16_t>(upper ? word >> 16 : word & 0xFFFFu);
-  return type == DataType::kBF16 ? bf16_to_float(raw) : f16_to_float(raw);
-}
-
-// Elements index .. index + 3; is_vector_aligned() holds.
-SDCGUARD_DEVICE Float4 load_aligned4(uint64_t address, int64_t index, DataType type) {
-  if (type == DataType::kF32) return load_float4(address + static_cast<uint64_t>(index) * 4, 0);
-  const uint64_t raw = load<uint64_t>(address + static_cast<uint64_t>(index) * 2, 0);
-  const uint32_t low = static_cast<uint32_t>(raw);
-  const uint32_t high = static_cast<uint32_t>(raw >> 32);
-  return Float4{half_of_word(low, false, type), half_of_word(low, true, type), half_of_word(high, false, type),
-                half_of_word(high, true, type)};
-}
-
 // Elements index + i stride, the first `count` of four; the others are 0.
-SDCGUARD_DEVICE Float4 load_strided4(uint64_t address, int64_t index, int64_t stride, uint32_t count, DataType type) {
-  Float4 v{0, 0, 0, 0};
-  if (count > 0) v.x = load_element(address, index, type);
-  if (count > 1) v.y = load_element(address, index + stride, type);
-  if (count > 2) v.z = load_element(address, index + 2 * stride, type);
-  if (count > 3) v.w = load_element(address, index + 3 * stride, type);
+template <typename T>
+SDCGUARD_DEVICE Quad<T> load_strided4(uint64_t address, int64_t index, int64_t stride, uint32_t count, DataType type) {
+  Quad<T> v{0, 0, 0, 0};
+  if (count > 0) v.x = load_element<T>(address, index, type);
+  if (count > 1) v.y = load_element<T>(address, index + stride, type);
+  if (count > 2) v.z = load_element<T>(address, index + 2 * stride, type);
+  if (count > 3) v.w = load_element<T>(address, index + 3 * stride, type);
   return v;
 }
 
-// Four elements along the contiguous direction, `count` of them inside the matrix.
-SDCGUARD_DEVICE Float4 load_four(uint64_t address, int64_t index, uint32_t count, DataType type) {
-  if (count == 4 && is_vector_aligned(address, index, type)) return load_aligned4(address, index, type);
-  return load_strided4(address, index, 1, count, type);
+// Elements index .. index + 3; is_vector_aligned() holds.
+template <typename T>
+SDCGUARD_DEVICE Quad<T> load_aligned4(uint64_t address, int64_t index, DataType type) {
+  if constexpr (std::is_same_v<T, double>) {
+    const Raw16 low = load_16(address + static_cast<uint64_t>(index) * 8, 0);
+    const Raw16 high = load_16(address + static_cast<uint64_t>(index) * 8, 1);
+    const auto wide = [](uint32_t a, uint32_t b) { return double_of(static_cast<uint64_t>(b) << 32 | a); };
+    return Quad<double>{wide(low.word[0], low.word[1]), wide(low.word[2], low.word[3]),
+                        wide(high.word[0], high.word[1]), wide(high.word[2], high.word[3])};
+  } else if constexpr (kIsExact<T>) {
+    if (type == DataType::kI32) {
+      const Raw16 raw = load_16(address + static_cast<uint64_t>(index) * 4, 0);
+      return Quad<uint32_t>{raw.word[0], raw.word[1], raw.word[2], raw.word[3]};
+    }
+    const uint32_t raw = load<uint32_t>(address + static_cast<uint64_t>(index), 0);
+    const auto wide = [raw](uint32_t shift) {
+      return static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(raw >> shift)));
+    };
+    return Quad<uint32_t>{wide(0), wide(8), wide(16), wide(24)};
+  } else {
+    const uint32_t bytes = bytes_of(type);
+    if (bytes == 4) {
+      if (type != DataType::kI32) return load_float4(address + static_cast<uint64_t>(index) * 4, 0);
+      return load_strided4<float>(address, index, 1, 4, type);
+    }
+    if (bytes == 2) {
+      const uint64_t raw = load<uint64_t>(address + static_cast<uint64_t>(index) * 2, 0);
+      const uint32_t low = static_cast<uint32_t>(raw);
+      const uint32_t high = static_cast<uint32_t>(raw >> 32);
+      if (type == DataType::kBF16) {
+        return Float4{float_of(low << 16), float_of(low & 0xFFFF0000u), float_of(high << 16),
+                      float_of(high & 0xFFFF0000u)};
+      }
+      return Float4{f16_to_float(static_cast<uint16_t>(low)), f16_to_float(static_cast<uint16_t>(low >> 16)),
+                    f16_to_float(static_cast<uint16_t>(high)), f16_to_float(static_cast<uint16_t>(high >> 16))};
+    }
+    const uint32_t raw = load<uint32_t>(address + static_cast<uint64_t>(index), 0);
+    return Float4{float_of_raw(raw & 0xFFu, type), float_of_raw(raw >> 8 & 0xFFu, type),
+                  float_of_raw(raw >> 16 & 0xFFu, type), float_of_raw(raw >> 24, type)};
+  }
 }
 
-SDCGUARD_DEVICE void store_four(uint64_t address, int64_t index, uint32_t count, DataType type, const Float4& v) {
-  if (count == 4 && is_vector_aligned(address, index, type)) {
-    if (type == DataType::kF32) {
-      store_float4(address + static_cast<uint64_t>(index) * 4, 0, v);
+// Four elements along the contiguous direction, `count` of them inside the matrix.
+template <typename T>
+SDCGUARD_DEVICE Quad<T> load_four(uint64_t address, int64_t index, uint32_t count, DataType type) {
+  if (count == 4 && is_vector_aligned(address, index, type)) return load_aligned4<T>(address, index, type);
+  return load_strided4<T>(address, index, 1, count, type);
+}
+
+template <typename T>
+SDCGUARD_DEVICE void store_four(uint64_t address, int64_t index, uint32_t count, DataType type, const Quad<T>& v) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (count == 4 && is_vector_aligned(address, index, type)) {
+      const uint32_t bytes = bytes_of(type);
+      if (bytes == 4) {
+        store_float4(address + static_cast<uint64_t>(index) * 4, 0, v);
+        return;
+      }
+      const uint64_t x = raw_of_float(v.x, type);
+      const uint64_t y = raw_of_float(v.y, type);
+      const uint64_t z = raw_of_float(v.z, type);
+      const uint64_t w = raw_of_float(v.w, type);
+      if (bytes == 2) {
+        store<uint64_t>(address + static_cast<uint64_t>(index) * 2, 0, x | y << 16 | z << 32 | w << 48);
+      } else {
+        store<uint32_t>(address + static_cast<uint64_t>(index), 0,
+                        static_cast<uint32_t>(x | y << 8 | z << 16 | w << 24));
+      }
       return;
     }
-    const bool bf16 = type == DataType::kBF16;
-    const uint64_t x = bf16 ? float_to_bf16(v.x) : float_to_f16(v.x);
-    const uint64_t y = bf16 ? float_to_bf16(v.y) : float_to_f16(v.y);
-    const uint64_t z = bf16 ? float_to_bf16(v.z) : float_to_f16(v.z);
-    const uint64_t w = bf16 ? float_to_bf16(v.w) : float_to_f16(v.w);
-    store<uint64_t>(address + static_cast<uint64_t>(index) * 2, 0, x | y << 16 | z << 32 | w << 48);
-    return;
   }
   if (count > 0) store_element(address, index, type, v.x);
   if (count > 1) store_element(address, index + 1, type, v.y);
@@ -84,13 +223,10 @@ SDCGUARD_DEVICE void store_four(uint64_t address, int64_t index, uint32_t count,
   if (count > 3) store_element(address, index + 3, type, v.w);
 }
 
-// Component of a Float4 by number.
-SDCGUARD_DEVICE float component(const Float4& v, uint32_t i) {
+// Component of a quad by number.
+template <typename Four>
+SDCGUARD_DEVICE decltype(Four::x) component(const Four& v, uint32_t i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
-SDCGUARD_DEVICE int64_t element_index(const MatrixView& view, int64_t batch, int64_t row, int64_t col) {
-  return batch * view.batch_stride + row * view.row_stride + col * view.col_stride;
 }
 
 // Number of elements, at most four, from `first` to before `end`.

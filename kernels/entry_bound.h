@@ -21,7 +21,10 @@ inline constexpr double kEntryFloor = 0.25;       // floor of the scale: exact p
 inline constexpr double kEntryMad = 1.4826;       // sigma of a Gaussian over the median of its magnitude
 inline constexpr int64_t kEntryMedianMin = 64;    // fewer ratios than this: the median may be the fault
 inline constexpr double kEpsFp32 = 0x1p-23;       // eps_acc of FP32 accumulation
-inline constexpr double kEpsTf32Inputs = 0x1p-9;  // both inputs truncated to 10 bits: 2 * 2^-10
+inline constexpr double kEpsFp64 = 0x1p-52;       // eps_acc of FP64 accumulation
+inline constexpr double kEpsFp16 = 0x1p-10;       // eps_acc of FP16 accumulation
+inline constexpr double kEpsTf32Inputs = 0x1p-9;  // both inputs truncated to 10 bits: 2 * 2^-10; FP16 inputs likewise
+inline constexpr double kEpsBf16Inputs = 0x1p-6;  // both inputs truncated to 7 bits
 
 // c_max for accumulation in steps of `products` with `guard_bits`, over n2 terms. FMA units: products 1, guard bits 64.
 SDCGUARD_BOTH double entry_c_max(int64_t n2, uint32_t products, uint32_t guard_bits) {

@@ -6,6 +6,8 @@
 // One block takes tiles of kFoldTile rows k and walks over all columns in panels of 128, staged in shared memory so
 // that both layouts of B are read along their contiguous direction. In a panel a thread owns one k (its lane) and the
 // classes b = warp, warp + 8, ... of the current chunk of 32 classes.
+//
+// INT8 products are checked modulo 2^32: random weights (signs.h) in place of signs, and nothing of the noise scale.
 
 #include "kernels/element.h"
 #include "kernels/params.h"
@@ -17,12 +19,13 @@ namespace sdcguard {
 namespace fold {
 
 inline constexpr uint32_t kThreads = 256;
-inline constexpr uint32_t kPanel = 128;            // columns staged at once
-inline constexpr uint32_t kPitch = kFoldTile + 1;  // floats between staged columns: no bank conflict either way
-inline constexpr uint32_t kChunk = 32;             // classes handled at once
-inline constexpr uint32_t kOwned = kChunk / 8;     // classes a warp owns in a chunk
-inline constexpr uint32_t kResidentWords = 2048;   // sign words of one draw kept for the whole kernel: 65,536 columns
-inline constexpr uint32_t kTableSlots = 256;       // open-addressed set of a tile's marked columns
+template <typename T>
+inline constexpr uint32_t kPanel = 512 / sizeof(T);  // columns staged at once
+inline constexpr uint32_t kPitch = kFoldTile + 1;    // floats between staged columns: no bank conflict either way
+inline constexpr uint32_t kChunk = 32;               // classes handled at once
+inline constexpr uint32_t kOwned = kChunk / 8;       // classes a warp owns in a chunk
+inline constexpr uint32_t kResidentWords = 2048;     // sign words of one draw kept for the whole kernel: 65,536 columns
+inline constexpr uint32_t kTableSlots = 256;         // open-addressed set of a tile's marked columns
 inline constexpr uint32_t kOverflow = kMaxMarkedColumns + 1;
 inline constexpr uint32_t kRangeBit = 0x80000000u;  // in a tile's count: a class sum left the FP32 range
 
@@ -39,10 +42,20 @@ SDCGUARD_DEVICE bool mark_column(const Shared<uint32_t>& table, uint32_t column)
   return false;
 }
 
-SDCGUARD_DEVICE float zero_if_nonfinite(float v, bool& bad) {
-  if (is_finite(v)) return v;
-  bad = true;
-  return 0.0f;
+// What is counted of an entry of B. over: finite, and beyond what the library's own format of operands holds.
+template <typename T>
+SDCGUARD_DEVICE T usable_part(T v, T largest, bool& bad, bool& over) {
+  if constexpr (kIsExact<T>) {
+    return v;
+  } else {
+    if (abs_of(v) <= largest) return v;
+    if (is_finite(v)) {
+      over = true;
+      return v;
+    }
+    bad = true;
+    return T{0};
+  }
 }
 
 // Which columns of B one panel holds: panel column q * width + (b - first_class) is column q * c + b.
@@ -65,6 +78,7 @@ SDCGUARD_DEVICE bool sign_of_column(const SignDraw& draw, const ProbeParams& p, 
 }  // namespace fold
 
 // The last block: the set of marked columns of each B, and their share taken out of the class sums and the means.
+template <typename T>
 SDCGUARD_DEVICE void fold_set_aside(const ProbeParams& p, uint32_t tiles, uint32_t sign_words,
                                     const Shared<uint32_t>& flags) {
   using namespace fold;
@@ -89,44 +103,48 @@ SDCGUARD_DEVICE void fold_set_aside(const ProbeParams& p, uint32_t tiles, uint32
   }
   if (t == 0) fence_device();
   sync_threads();
-  if (flags[1] != 0) {
-    // In column order, so that the sums come out the same whichever thread marked first.
-    for (int64_t entry = 0; entry < p.fold_batch; ++entry) {
-      if (t == 0) {
-        uint32_t count = 0;
-        for (uint32_t w = 0; w < sign_words; ++w) {
-          uint32_t word = atomic_or(p.column_marks, entry * sign_words + w, 0u);
-          for (; word != 0; word &= word - 1, ++count) {
-            if (count < kMaxMarkedColumns) {
-              store<uint32_t>(p.marked_columns, entry * (1 + kMaxMarkedColumns) + 1 + count, w * 32 + lowest_bit(word));
+  if constexpr (!kIsExact<T>) {
+    if (flags[1] != 0) {
+      // In column order, so that the sums come out the same whichever thread marked first.
+      for (int64_t entry = 0; entry < p.fold_batch; ++entry) {
+        if (t == 0) {
+          uint32_t count = 0;
+          for (uint32_t w = 0; w < sign_words; ++w) {
+            uint32_t word = atomic_or(p.column_marks, entry * sign_words + w, 0u);
+            for (; word != 0; word &= word - 1, ++count) {
+              if (count < kMaxMarkedColumns) {
+                store<uint32_t>(p.marked_columns, entry * (1 + kMaxMarkedColumns) + 1 + count,
+                                w * 32 + lowest_bit(word));
+              }
             }
           }
+          if (count > kMaxMarkedColumns) flags[2] = 1;
+          flags[4] += count;
+          store<uint32_t>(p.marked_columns, entry * (1 + kMaxMarkedColumns), count);
+          flags[5] = count;
         }
-        if (count > kMaxMarkedColumns) flags[2] = 1;
-        flags[4] += count;
-        store<uint32_t>(p.marked_columns, entry * (1 + kMaxMarkedColumns), count);
-        flags[5] = count;
-      }
-      sync_threads();
-      const uint32_t count = flags[5] > kMaxMarkedColumns ? 0u : flags[5];
-      for (int64_t k = t; k < p.n2 && count != 0; k += kThreads) {
-        double taken = 0.0;
-        for (uint32_t i = 0; i < count; ++i) {
-          const uint32_t column = load<uint32_t>(p.marked_columns, entry * (1 + kMaxMarkedColumns) + 1 + i);
-          const float v = load_element(p.b.address, element_index(p.b, entry, k, column), p.b.type);
-          if (!is_finite(v) || v == 0.0f) continue;
-          taken += static_cast<double>(v);
-          for (uint32_t d = 0; d < kDraws; ++d) {
-            const bool minus = sign_of_column(sign_draw(p.seed, d), p, column);
-            const int64_t at = (entry * p.n2 + k) * p.vectors + d * p.classes + column % p.classes;
-            const float sum = load<float>(p.fold_sums, at);
-            store<float>(p.fold_sums, at, minus ? sum + v : sum - v);
+        sync_threads();
+        const uint32_t count = flags[5] > kMaxMarkedColumns ? 0u : flags[5];
+        const uint64_t b_address = entry_address(p.b, entry);
+        for (int64_t k = t; k < p.n2 && count != 0; k += kThreads) {
+          double taken = 0.0;
+          for (uint32_t i = 0; i < count; ++i) {
+            const uint32_t column = load<uint32_t>(p.marked_columns, entry * (1 + kMaxMarkedColumns) + 1 + i);
+            const T v = load_element<T>(b_address, element_index(p.b, k, column), p.b.type);
+            if (!is_finite(v) || v == T{0}) continue;
+            taken += static_cast<double>(v);
+            for (uint32_t d = 0; d < kDraws; ++d) {
+              const bool minus = sign_of_column(sign_draw(p.seed, d), p, column);
+              const int64_t at = (entry * p.n2 + k) * p.vectors + d * p.classes + column % p.classes;
+              const T sum = load<T>(p.fold_sums, at);
+              store<T>(p.fold_sums, at, minus ? sum + v : sum - v);
+            }
           }
+          const double mean = static_cast<double>(load<T>(p.fold_mean, entry * p.n2 + k));
+          store<T>(p.fold_mean, entry * p.n2 + k, static_cast<T>(mean - taken / static_cast<double>(p.n3)));
         }
-        const double mean = static_cast<double>(load<float>(p.fold_mean, entry * p.n2 + k));
-        store<float>(p.fold_mean, entry * p.n2 + k, static_cast<float>(mean - taken / static_cast<double>(p.n3)));
+        sync_threads();
       }
-      sync_threads();
     }
   }
   if (t == 0) {
@@ -142,17 +160,21 @@ SDCGUARD_DEVICE void fold_set_aside(const ProbeParams& p, uint32_t tiles, uint32
   }
 }
 
-SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
+template <typename T>
+SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
   using namespace fold;
-  SDCGUARD_SHARED(float, kPanel* kPitch, staged);
-  SDCGUARD_SHARED(uint32_t, kDraws * kResidentWords, sign_bits);
-  SDCGUARD_SHARED(double, 2 * 8 * kWarp, moments);
+  constexpr bool kExact = kIsExact<T>;
+  constexpr uint32_t kColumns = kPanel<T>;
+  constexpr uint32_t kMoments = std::is_same_v<T, double> ? 3 : 2;
+  SDCGUARD_SHARED(T, kColumns * kPitch, staged);
+  SDCGUARD_SHARED(uint32_t, kDraws * (kExact ? kColumns : kResidentWords), sign_bits);  // kExact: the panel's weights
+  SDCGUARD_SHARED(double, kMoments * 8 * kWarp, moments);
   SDCGUARD_SHARED(uint32_t, kTableSlots, table);
   SDCGUARD_SHARED(uint32_t, 8, flags);
   const uint32_t t = thread_index();
   const uint32_t c = p.classes;
   const uint32_t sign_words = static_cast<uint32_t>((p.n3 + 31) / 32);
-  const bool resident = sign_words <= kResidentWords;
+  const bool resident = !kExact && sign_words <= kResidentWords;
   const SignDraw draws[kDraws] = {sign_draw(p.seed, 0), sign_draw(p.seed, 1)};
 
   // What later kernels count in. Nothing of it is read in this kernel before the last block has the ticket.
@@ -170,7 +192,7 @@ SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
   if (t < 8) flags[t] = 0;
 
   // Signs: for the product pass in device memory, each block its share; for this block all of them where they fit.
-  for (uint32_t d = 0; d < kDraws; ++d) {
+  for (uint32_t d = 0; d < kDraws && !kExact; ++d) {
     const uint32_t groups = (sign_words + 7) / 8;  // a block of 256 threads makes 8 words at once
     for (uint32_t g = resident ? 0 : block_index(); g < groups; g += resident ? 1 : grid_blocks()) {
       const int64_t column = int64_t{g} * kThreads + t;
@@ -189,12 +211,15 @@ SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
   const uint32_t tiles = static_cast<uint32_t>((p.n2 + kFoldTile - 1) / kFoldTile);
   const double prefix_steps = static_cast<double>((p.n2 + kPrefixStep - 1) / kPrefixStep);
   const bool along_k = p.b.row_stride == 1;
+  const T largest = static_cast<T>(p.operand_largest);
   for (int64_t tile = block_index(); tile < int64_t{tiles} * p.fold_batch; tile += grid_blocks()) {
     const int64_t entry = tile / tiles;
     const int64_t first_k = (tile - entry * tiles) * kFoldTile;
     const int64_t my_k = first_k + lane();
     double sum = 0.0;
     double square_sum = 0.0;
+    double peak = 0.0;
+    const uint64_t b_address = entry_address(p.b, entry);
     bool any_bad = false;
     bool out_of_range = false;
     for (uint32_t first_class = 0; first_class < c; first_class += kChunk) {
@@ -203,14 +228,14 @@ SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
       panel.c = c;
       panel.first_class = first_class;
       panel.width = c - first_class < kChunk ? c - first_class : kChunk;
-      panel.count_q = kPanel / panel.width;
+      panel.count_q = kColumns / panel.width;
       const uint32_t panel_columns = panel.count_q * panel.width;
       const uint32_t widest = class_width(p.n3, c, first_class);
-      float total[kOwned][kDraws];
+      T total[kOwned][kDraws];
       double energy[kOwned];
       SDCGUARD_UNROLL
       for (uint32_t i = 0; i < kOwned; ++i) {
-        total[i][0] = total[i][1] = 0.0f;
+        total[i][0] = total[i][1] = T{0};
         energy[i] = 0.0;
       }
       for (panel.first_q = 0; panel.first_q < widest; panel.first_q += panel.count_q) {
@@ -221,14 +246,15 @@ SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
             const uint32_t k4 = item % (kFoldTile / 4) * 4;
             const int64_t column = column_of(panel, q);
             const uint32_t count = column < p.n3 ? four_or_less(first_k + k4, p.n2) : 0u;
-            Float4 v{0, 0, 0, 0};
-            if (count != 0)
-              v = load_four(p.b.address, element_index(p.b, entry, first_k + k4, column), count, p.b.type);
+            Quad<T> v{0, 0, 0, 0};
+            if (count != 0) {
+              v = load_four<T>(b_address, element_index(p.b, first_k + k4, column), count, p.b.type);
+            }
             bool bad = false;
-            staged[q * kPitch + k4] = zero_if_nonfinite(v.x, bad);
-            staged[q * kPitch + k4 + 1] = zero_if_nonfinite(v.y, bad);
-            staged[q * kPitch + k4 + 2] = zero_if_nonfinite(v.z, bad);
-            staged[q * kPitch + k4 + 3] = zero_if_nonfinite(v.w, bad);
+            staged[q * kPitch + k4] = usable_part(v.x, largest, bad, out_of_range);
+            staged[q * kPitch + k4 + 1] = usable_part(v.y, largest, bad, out_of_range);
+            staged[q * kPitch + k4 + 2] = usable_part(v.z, largest, bad, out_of_range);
+            staged[q * kPitch + k4 + 3] = usable_part(v.w, largest, bad, out_of_range);
             if (bad) {
               any_bad = true;
               if (!mark_column(table, static_cast<uint32_t>(column))) atomic_or(flags[6], 1u);
@@ -241,26 +267,27 @@ SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
           for (uint32_t item = t; item < quads * kFoldTile; item += kThreads) {
             const uint32_t k = item / quads;
             const uint32_t q = item % quads * 4;
-            Float4 v{0, 0, 0, 0};
+            Quad<T> v{0, 0, 0, 0};
             const int64_t column = column_of(panel, q);
             if (first_k + k < p.n2) {
               uint32_t count = four_or_less(column, p.n3);
               if (panel_columns - q < count) count = panel_columns - q;
               if (in_runs) {
-                if (count != 0)
-                  v = load_four(p.b.address, element_index(p.b, entry, first_k + k, column), count, p.b.type);
+                if (count != 0) {
+                  v = load_four<T>(b_address, element_index(p.b, first_k + k, column), count, p.b.type);
+                }
               } else {
                 for (uint32_t i = 0; i < 4 && q + i < panel_columns; ++i) {
                   const int64_t other = column_of(panel, q + i);
                   if (other >= p.n3) continue;
-                  const float x = load_element(p.b.address, element_index(p.b, entry, first_k + k, other), p.b.type);
+                  const T x = load_element<T>(b_address, element_index(p.b, first_k + k, other), p.b.type);
                   (i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w) = x;
                 }
               }
             }
             for (uint32_t i = 0; i < 4 && q + i < panel_columns; ++i) {
               bool bad = false;
-              staged[(q + i) * kPitch + k] = zero_if_nonfinite(component(v, i), bad);
+              staged[(q + i) * kPitch + k] = usable_part(component(v, i), largest, bad, out_of_range);
               if (bad) {
                 any_bad = true;
                 const uint32_t marked = static_cast<uint32_t>(in_runs ? column + i : column_of(panel, q + i));
@@ -269,9 +296,14 @@ SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
             }
           }
         }
-        if (!resident) {
-          const uint32_t d = t / kPanel;
-          const uint32_t q = t % kPanel;
+        if constexpr (kExact) {
+          if (t < kDraws * kColumns) {
+            sign_bits[t] =
+                exact_weight(draws[t / kColumns], t / kColumns, static_cast<uint32_t>(column_of(panel, t % kColumns)));
+          }
+        } else if (!resident && t < kDraws * kColumns) {
+          const uint32_t d = t / kColumns;
+          const uint32_t q = t % kColumns;
           const int64_t column = column_of(panel, q);
           const uint32_t word = ballot(q < panel_columns && column < p.n3 && sign_of_column(draws[d], p, column));
           if (lane() == 0) sign_bits[d * kResidentWords + q / 32] = word;
@@ -281,22 +313,29 @@ SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
         for (uint32_t i = 0; i < kOwned; ++i) {
           const uint32_t b = warp() + 8 * i;
           if (b >= panel.width) continue;
-          float part[kDraws] = {0.0f, 0.0f};
-          float plain = 0.0f;
+          T part[kDraws] = {0, 0};
+          T plain = 0;
           double squares = 0.0;
           for (uint32_t q = 0; q < panel.count_q; ++q) {
             const uint32_t at = q * panel.width + b;
             const int64_t column = int64_t{panel.first_q + q} * c + first_class + b;
             if (column >= p.n3) break;
             const uint32_t bit = resident ? static_cast<uint32_t>(column) : at;
-            const float x = staged[at * kPitch + lane()];
-            const uint32_t minus0 = (sign_bits[bit >> 5] >> (bit & 31u)) << 31;
-            const uint32_t minus1 = (sign_bits[kResidentWords + (bit >> 5)] >> (bit & 31u)) << 31;
-            part[0] += float_of(bits_of(x) ^ minus0);
-            part[1] += float_of(bits_of(x) ^ minus1);
-            plain += x;
-            const double wide = static_cast<double>(x);
-            squares = fma(wide, wide, squares);
+            const T x = staged[at * kPitch + lane()];
+            if constexpr (kExact) {
+              part[0] += x * sign_bits[at];
+              part[1] += x * sign_bits[kColumns + at];
+              continue;
+            } else {
+              const uint32_t minus0 = (sign_bits[bit >> 5] >> (bit & 31u)) & 1u;
+              const uint32_t minus1 = (sign_bits[kResidentWords + (bit >> 5)] >> (bit & 31u)) & 1u;
+              part[0] += flip(x, minus0);
+              part[1] += flip(x, minus1);
+              plain += x;
+              const double wide = static_cast<double>(x);
+              squares = fma(wide, wide, squares);
+              if constexpr (std::is_same_v<T, double>) peak = max_of(peak, abs_of(x));
+            }
           }
           total[i][0] += part[0];
           total[i][1] += part[1];
@@ -309,41 +348,52 @@ SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
       for (uint32_t i = 0; i < kOwned; ++i) {
         const uint32_t b = warp() + 8 * i;
         if (b >= panel.width) continue;
-        out_of_range = out_of_range || !is_finite(total[i][0]) || !is_finite(total[i][1]);
-        square_sum += energy[i];
         if (my_k < p.n2) {
           const int64_t row = (entry * p.n2 + my_k) * p.vectors;
-          store<float>(p.fold_sums, row + first_class + b, total[i][0]);
-          store<float>(p.fold_sums, row + c + first_class + b, total[i][1]);
+          store<T>(p.fold_sums, row + first_class + b, total[i][0]);
+          store<T>(p.fold_sums, row + c + first_class + b, total[i][1]);
         }
-        const double tile_energy = warp_sum(energy[i]);
-        if (lane() == 0) store<double>(p.tile_energy, tile * c + first_class + b, tile_energy);
+        if constexpr (!kExact) {
+          out_of_range = out_of_range || !is_finite(total[i][0]) || !is_finite(total[i][1]);
+          square_sum += energy[i];
+          const double tile_energy = warp_sum(energy[i]);
+          if (lane() == 0) store<double>(p.tile_energy, tile * c + first_class + b, tile_energy);
+        }
       }
     }
     for (uint32_t v = kDraws * c + warp(); v < p.vectors; v += 8) {
-      if (my_k < p.n2) store<float>(p.fold_sums, (entry * p.n2 + my_k) * p.vectors + v, 0.0f);
+      if (my_k < p.n2) store<T>(p.fold_sums, (entry * p.n2 + my_k) * p.vectors + v, T{0});
     }
-    moments[warp() * kWarp + lane()] = sum;
-    moments[(8 + warp()) * kWarp + lane()] = square_sum;
-    sync_threads();
-    if (warp() == 0) {
-      double row_sum = 0.0;
-      double row_squares = 0.0;
-      for (uint32_t w = 0; w < 8; ++w) {
-        row_sum += moments[w * kWarp + lane()];
-        row_squares += moments[(8 + w) * kWarp + lane()];
-      }
-      const double columns = static_cast<double>(p.n3);
-      const double mean = row_sum / columns;
-      const double spread = row_squares - row_sum * mean;
-      // Prefixes that hold this k: those that end behind it.
-      const double weight = (prefix_steps - static_cast<double>(my_k / kPrefixStep)) / prefix_steps;
-      const float deviation = static_cast<float>(sqrt(spread > 0.0 ? spread * weight : 0.0));
-      out_of_range = out_of_range || !is_finite(deviation);
-      if (my_k < p.n2) {
-        store<float>(p.fold_mean, entry * p.n2 + my_k, static_cast<float>(mean));
-        store<float>(p.fold_deviation, entry * p.n2 + my_k, deviation);
-        store<float>(p.fold_rms, entry * p.n2 + my_k, static_cast<float>(sqrt(row_squares / columns)));
+    if constexpr (!kExact) {
+      moments[warp() * kWarp + lane()] = sum;
+      moments[(8 + warp()) * kWarp + lane()] = square_sum;
+      if constexpr (kMoments == 3) moments[(16 + warp()) * kWarp + lane()] = peak;
+      sync_threads();
+      if (warp() == 0) {
+        double row_sum = 0.0;
+        double row_squares = 0.0;
+        for (uint32_t w = 0; w < 8; ++w) {
+          row_sum += moments[w * kWarp + lane()];
+          row_squares += moments[(8 + w) * kWarp + lane()];
+        }
+        const double columns = static_cast<double>(p.n3);
+        const double mean = row_sum / columns;
+        const double spread = row_squares - row_sum * mean;
+        // Prefixes that hold this k: those that end behind it.
+        const double weight = (prefix_steps - static_cast<double>(my_k / kPrefixStep)) / prefix_steps;
+        const T deviation = static_cast<T>(sqrt(spread > 0.0 ? spread * weight : 0.0));
+        out_of_range = out_of_range || !is_finite(deviation);
+        if constexpr (kMoments == 3) {
+          double largest_here = 0.0;
+          for (uint32_t w = 0; w < 8; ++w) largest_here = max_of(largest_here, moments[(16 + w) * kWarp + lane()]);
+          out_of_range =
+              out_of_range || (largest_here != 0.0 && !(largest_here >= kWideLow && largest_here <= kWideHigh));
+        }
+        if (my_k < p.n2) {
+          store<T>(p.fold_mean, entry * p.n2 + my_k, static_cast<T>(mean));
+          store<T>(p.fold_deviation, entry * p.n2 + my_k, deviation);
+          store<T>(p.fold_rms, entry * p.n2 + my_k, static_cast<T>(sqrt(row_squares / columns)));
+        }
       }
     }
     if (any_bad) atomic_or(flags[7], 1u);
@@ -376,7 +426,19 @@ SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
   }
   sync_threads();
   if (flags[0] == 0) return;
-  fold_set_aside(p, tiles, sign_words, flags);
+  fold_set_aside<T>(p, tiles, sign_words, flags);
+}
+
+SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {
+  fold_pass<float>(p);
+}
+
+SDCGUARD_KERNEL(sdcguard_fold_f64, ProbeParams, 256) {
+  fold_pass<double>(p);
+}
+
+SDCGUARD_KERNEL(sdcguard_fold_i32, ProbeParams, 256) {
+  fold_pass<uint32_t>(p);
 }
 
 }  // namespace sdcguard

@@ -42,6 +42,8 @@ inline constexpr uint32_t kHistoryDepth = 64;
 inline constexpr uint32_t kSpareLines = 4;          // overflow lines that a repair block recomputes at once
 inline constexpr uint32_t kMaxFaultRecords = 1024;  // fault records of one call; entries beyond are counted only
 inline constexpr uint32_t kFoldTile = 32;           // rows of B that a fold block takes at once
+inline constexpr double kLineAside = -1.0;          // in line_noise and line_peak: the row of A is not finite
+inline constexpr double kLineOutOfRange = -2.0;     // in both: its sums or scales leave the range; nothing is judged
 inline constexpr uint32_t kPrefixStep = 16;         // steps of the running energies along k
 inline constexpr uint32_t kPeakBins = 128;  // of the histogram of |z|, four an octave from 2^-4 (MATH.md "sigma")
 
@@ -103,7 +105,7 @@ struct Verdict {
   uint32_t lines_audited;
   uint32_t lines_nonfinite;    // rows of A marked
   uint32_t columns_nonfinite;  // columns of B marked
-  uint32_t range;              // 1: a class sum or an energy left the range
+  uint32_t range;              // 1: a class sum of B or an energy of it left the range: no line can be judged
   uint64_t entries_named;      // beyond the entry bound
   uint64_t entries_repaired;
   uint64_t entries_unjudged;  // where sum |A||B| leaves the FP32 range: any order may overflow
@@ -118,8 +120,9 @@ struct Verdict {
   float threshold;       // look_scale
   float worst;           // largest |r| / (sigma s); kBlockSums: |r| / bound. Inf: not finite, or a line's sum is wrong
   float sigma_measured;  // largest sigma of the batch before the cap
-  float reserved0;
-  uint64_t reserved;
+  uint32_t lines_out_of_range;  // not judged; the call is unverified(range) if nothing was named
+  uint32_t amax;                // bits of the largest |value| that finish delivered
+  uint32_t reserved;
 };
 static_assert(sizeof(Verdict) == 112 && alignof(Verdict) == 8);
 inline constexpr uint32_t kVerdictLook = 1;        // at least one listed line
@@ -179,32 +182,42 @@ struct ProbeParams {
   float entry_c_max;        // c_max of the entry bound
   float entry_eps_acc;      // 0: a type without a bound, no entry is ever named
   float entry_eps_in;
-  float line_sum_scale;     // bound of a line's sum in units of n3 Sum|A| rms(B) (MATH.md "line sum")
-  uint64_t site_history;    // SiteHistory, 0: none (shim)
-  uint64_t family_history;  // SiteHistory read while the site's is not seeded, 0: none (shim)
-  // Scratch, by bind_scratch(). Readers and writers in plan.h.
+  double entry_tiny;  // added to the entry bound: what partial products and sums below the normal range may lose
+  double cell_tiny;   // square of the same for a cell of one column, in its s^2
+  double accumulator_largest;  // sum |A||B| beyond it: some order of summation overflows
+  double operand_largest;      // finite entries of A or B beyond it do not survive the library's rounding of operands
+  float operand_floor;         // entries below it lose more than entry_eps_in says: they count as this much
+  float entry_envelope_unit;   // turns the envelope of sigma (units of u) into one of d / w: 2 u over eps_acc
+  float finish_eps;            // rounding of alpha P + beta C + bias as delivered, relative to each term
+  float sigma_floor;           // least sigma: products that happen to be exact say nothing about the noise of others
+  float line_sum_scale;        // bound of a line's sum in units of n3 Sum|A| rms(B) (MATH.md "line sum")
+  uint64_t site_history;       // SiteHistory, 0: none (shim)
+  uint64_t family_history;     // SiteHistory read while the site's is not seeded, 0: none (shim)
+  // Scratch, by bind_scratch(). Readers and writers in plan.h. T: the arithmetic of the probe, that is float, double (P
+  // is kF64) or uint32_t (P is kI32, modulo 2^32).
   uint64_t verdict;         // Verdict
   uint64_t fold_ticket;     // uint32_t: blocks of fold that finished; zero between calls
   uint64_t tile_marks;      // uint32_t [fold tiles][1 + kMaxMarkedColumns]: count and columns of a tile
   uint64_t tile_energy;     // double [fold tiles][classes]: sum of B^2 of the tile a class
-  uint64_t fold_sums;       // float [fold_batch][n2][vectors]: class sums, vector draw * c + class
-  uint64_t fold_mean;       // float [fold_batch][n2]: mean of row k of B, columns set aside left out
-  uint64_t fold_deviation;  // float [fold_batch][n2]: sqrt(sum_j (B_kj - mean_k)^2 times the prefix weight of k)
-  uint64_t fold_rms;        // float [fold_batch][n2]: root mean square of row k of B
+  uint64_t fold_sums;       // T [fold_batch][n2][vectors]: class sums, vector draw * c + class
+  uint64_t fold_mean;       // T [fold_batch][n2]: mean of row k of B, columns set aside left out
+  uint64_t fold_deviation;  // T [fold_batch][n2]: sqrt(sum_j (B_kj - mean_k)^2 times the prefix weight of k)
+  uint64_t fold_rms;        // T [fold_batch][n2]: root mean square of row k of B
   uint64_t signs;           // uint32_t [kDraws][ceil(n3 / 32)]: bit j set: column j counts minus
   uint64_t column_marks;    // uint32_t [fold_batch][ceil(n3 / 32)]: bit j set: column j of B is set aside
   uint64_t marked_columns;  // uint32_t [fold_batch][1 + kMaxMarkedColumns]: count and columns
-  uint64_t line_dots;       // float [lines][vectors]: A_i . fold sums
-  uint64_t line_noise;      // double [lines][2]: mean_t P_t^2 and mean_t sum A^2 var; first -1: row set aside
-  uint64_t line_sums;       // double [lines][2]: A_i . mean and sum (|A_ik| rms_k + 2^-126)
+  uint64_t line_dots;       // T [lines][vectors]: A_i . fold sums
+  uint64_t
+      line_noise;  // double [lines][2]: mean_t P_t^2 and mean_t sum A^2 var; first may be kLineAside or kLineOutOfRange
+  uint64_t line_sums;     // double [lines][2]: A_i . mean and sum (|A_ik| rms_k + 2^-126)
   uint64_t line_peak;     // float [lines]: largest |r| / s (kBlockSums: / bound); Inf: not finite, or the line's sum is
-                          // wrong; -1: aside
+                          // wrong; kLineAside, kLineOutOfRange
   uint64_t cells;         // float [lines][classes][kDraws + 1]: residuals, then s. 0: not written (tests bind it)
   uint64_t peak_counts;   // uint32_t [batch][kPeakBins]
   uint64_t peak_sums;     // uint64_t [batch][kPeakBins]: |z| in units of 2^-8
   uint64_t sigmas;        // float [batch]
   uint64_t listed;        // uint32_t [lines]: listed lines (batch * n1 + row)
-  uint64_t recomputed;    // float [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sqrt(sum A^2 B^2), sum |A||B|
+  uint64_t recomputed;    // T [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sqrt(sum A^2 B^2), sum |A||B|
   LaneView lane;          // (shim)
   CallIdentity identity;  // (shim)
 };

@@ -19,10 +19,17 @@ constexpr uint64_t kSlotBudgetBytes = 4 << 20;  // of recomputation slots beyond
 constexpr uint32_t kLeastSlots = 64;
 constexpr uint64_t kSpareBudgetBytes = 64 << 20;
 constexpr uint32_t kLeastSpareBlocks = 8;
-constexpr double kLargestScratch = 0x1p46;         // beyond any device: refused before sizes can wrap
-constexpr double kLineSumRounding = 52 * 0x1p-24;  // of the verifier's own sums (MATH.md "line sum")
-constexpr double kFalseVerdict = 1e-15;            // per product, where an alarm is a verdict (MATH.md "block sums")
-constexpr double kFalseLook = 1e-4;                // per product, where it costs a recomputation (MATH.md "look")
+constexpr double kLargestScratch = 0x1p46;  // beyond any device: refused before sizes can wrap
+constexpr double kLineSumRoundings = 52;    // of the verifier's own sums, in u (MATH.md "line sum")
+constexpr double kUnit32 = 0x1p-24;
+constexpr double kUnit64 = 0x1p-53;
+constexpr double kLargest32 = 0x1.fffffep127;
+constexpr double kLargest64 = 0x1.fffffffffffffp1023;
+constexpr double kMeasuredRate = (17.0 / 4.0 + 1.0) / 16.0;  // roundings a product of the worst order that was measured
+constexpr uint32_t kExactClasses = 8;                        // 16 vectors are stored anyway
+constexpr double kUselessLook = 0.5;                         // a look at half the root mean square of a line
+constexpr double kFalseVerdict = 1e-15;  // per product, where an alarm is a verdict (MATH.md "block sums")
+constexpr double kFalseLook = 1e-4;      // per product, where it costs a recomputation (MATH.md "look")
 
 uint64_t take(uint64_t& at, uint64_t bytes) {
   const uint64_t mine = at;
@@ -41,11 +48,27 @@ int64_t parts(int64_t n, int64_t size) {
 }  // namespace
 
 uint32_t element_bytes(DataType type) {
-  return type == DataType::kF32 ? 4 : type == DataType::kBF16 || type == DataType::kF16 ? 2 : 0;
+  switch (type) {
+    case DataType::kF64:
+      return 8;
+    case DataType::kF32:
+    case DataType::kI32:
+      return 4;
+    case DataType::kBF16:
+    case DataType::kF16:
+      return 2;
+    case DataType::kE4M3:
+    case DataType::kE5M2:
+    case DataType::kI8:
+      return 1;
+    default:
+      return 0;
+  }
 }
 
 TensorCore tensor_core_of(uint32_t compute_major, DataType type) {
   // ../data/tensor-core/README.md: measured steps. FP32 here means TF32 products.
+  if (type == DataType::kE4M3 || type == DataType::kE5M2) return TensorCore{compute_major == 9 ? 32u : 16u, -10};
   const bool tf32 = type == DataType::kF32;
   switch (compute_major) {
     case 7:
@@ -58,6 +81,35 @@ TensorCore tensor_core_of(uint32_t compute_major, DataType type) {
     default:
       return TensorCore{4, 0};
   }
+}
+
+AccumulationNoise noise_of(const ProbeRequest& request) {
+  const AccumulationNoise fma = {kUnit32, kEpsFp32, 0.0, 0x1p-149, kLargest32, 1, 64};
+  AccumulationNoise noise = fma;
+  switch (request.accumulator) {
+    case Accumulator::kF64:
+      return {kUnit64, kEpsFp64, 0.0, 0x1p-1074, kLargest64, 1, 64};
+    case Accumulator::kI32:
+      return {kUnit32, 0.0, 0.0, 0.0, kLargest64, 1, 64};
+    case Accumulator::kF16:
+      // One rounding a product, the most there can be.
+      return {kUnit32, kEpsFp16, 0.0, 0x1p-24, 65504.0, 1, 64};
+    default:
+      break;
+  }
+  const bool rounded = request.rounding != OperandRounding::kNone;
+  const bool tensor_cores = rounded || (request.a.type != DataType::kF32 && request.a.type != DataType::kI8 &&
+                                        element_bytes(request.a.type) < 4);
+  if (!tensor_cores) return fma;
+  if (rounded) noise.eps_in = request.rounding == OperandRounding::kBf16 ? kEpsBf16Inputs : kEpsTf32Inputs;
+  noise.products = std::max(1u, request.tensor_core.products);
+  if (request.tensor_core.guard_bits < 0) {
+    noise.eps_acc = std::ldexp(kEpsFp32, -request.tensor_core.guard_bits);
+    noise.guard_bits = 0;
+  } else {
+    noise.guard_bits = static_cast<uint32_t>(request.tensor_core.guard_bits);
+  }
+  return noise;
 }
 
 uint32_t classes_of(int64_t n1, int64_t n3) {
@@ -80,10 +132,14 @@ double hoeffding_scale_of(double tests) {
   return std::sqrt(2.0 * std::log(2.0 * tests / kFalseVerdict));
 }
 
-double sigma_envelope_of(int64_t n2, OperandRounding rounding) {
+double sigma_envelope_of(int64_t n2, const AccumulationNoise& noise) {
   const double n = static_cast<double>(n2);
-  const double accumulation = std::max({0.4 * std::sqrt(n), 0.04 * n, 2.0});
-  return accumulation + (rounding == OperandRounding::kTf32 ? kEpsTf32Inputs / 0x1p-24 : 0.0);
+  const double products = static_cast<double>(noise.products);
+  const double rate = ((products + 1.0) * std::ldexp(1.0, -static_cast<int>(noise.guard_bits)) + 1.0) / products;
+  // FMA units and FP16 results round to nearest: no bias that grows with n2 but what was measured.
+  const double bias = 0.04 * n * (noise.products > 1 ? std::max(1.0, rate / kMeasuredRate) : 1.0);
+  const double accumulation = std::max({0.4 * std::sqrt(n), noise.eps_acc == kEpsFp16 ? 0.0 : bias, 2.0});
+  return accumulation * noise.eps_acc / (2.0 * noise.unit) + noise.eps_in / noise.unit;
 }
 
 uint32_t family_of(const ProbeRequest& request) {
@@ -120,6 +176,108 @@ uint32_t family_of(const ProbeRequest& request) {
   return kind * 32 + std::min(log2, 31u);
 }
 
+namespace {
+
+bool is_fp8(DataType type) {
+  return type == DataType::kE4M3 || type == DataType::kE5M2;
+}
+
+// Types that meet in FP32 arithmetic, as operands or as what is delivered.
+bool is_float_side(DataType type) {
+  return element_bytes(type) != 0 && type != DataType::kF64 && type != DataType::kI32;
+}
+
+// kNone: the kernels handle the types.
+Reason type_reason(const ProbeRequest& request) {
+  const DataType a = request.a.type;
+  const DataType b = request.b.type;
+  const DataType delivered = request.delivered               ? request.p.type
+                             : request.finish.d.address != 0 ? request.finish.d.type
+                                                             : DataType::kNone;
+  const bool none = delivered == DataType::kNone;
+  if (request.rounding != OperandRounding::kNone && (a != DataType::kF32 || b != DataType::kF32)) {
+    return Reason::kUnsupportedType;
+  }
+  bool handled = false;
+  switch (request.accumulator) {
+    case Accumulator::kF64:
+      handled = a == DataType::kF64 && b == DataType::kF64 && (none || delivered == DataType::kF64);
+      break;
+    case Accumulator::kI32:
+      // A delivered product must still hold every bit.
+      handled = a == DataType::kI8 && b == DataType::kI8 &&
+                (none || delivered == DataType::kI32 ||
+                 (!request.delivered && (delivered == DataType::kF32 || delivered == DataType::kI8)));
+      break;
+    case Accumulator::kF16:
+      if (!request.delivered) return Reason::kCompute16f;
+      handled = a == DataType::kF16 && b == DataType::kF16 && delivered == DataType::kF16;
+      break;
+    case Accumulator::kF32Fast:
+      handled = is_fp8(a) && is_fp8(b) && (none || (is_float_side(delivered) && delivered != DataType::kI8));
+      break;
+    case Accumulator::kF32:
+      handled = is_float_side(a) && is_float_side(b) &&
+                (none || (is_float_side(delivered) && !(request.delivered && delivered == DataType::kI8)));
+      break;
+  }
+  return handled ? Reason::kNone : Reason::kUnsupportedType;
+}
+
+// kNone: the kernels handle what comes after the product.
+Reason finish_reason(const ProbeRequest& request) {
+  const FinishView& f = request.finish;
+  const bool activates = (f.epilogue & (kEpilogueRelu | kEpilogueGelu)) != 0;
+  // The product cannot be read back through an activation.
+  if (request.delivered && (activates || f.aux_kind != AuxKind::kNone)) return Reason::kUnsupportedEpilogue;
+  if (request.accumulator == Accumulator::kF64 && (f.epilogue & kEpilogueGelu) != 0)
+    return Reason::kUnsupportedEpilogue;
+  if (f.aux_kind != AuxKind::kNone) {
+    const bool mask = f.aux_kind == AuxKind::kReluMask;
+    if (request.accumulator == Accumulator::kI32 || f.aux.address == 0 || f.aux.pointers != 0) {
+      return Reason::kUnsupportedEpilogue;
+    }
+    // A row of the mask begins at a byte.
+    if (mask ? (f.aux.row_stride % 8 != 0 || f.aux.batch_stride % 8 != 0)
+             : (!is_float_side(f.aux.type) || request.accumulator == Accumulator::kF64)) {
+      return Reason::kUnsupportedEpilogue;
+    }
+  }
+  const bool vectors =
+      f.alpha_column_stride != 0 || f.beta_column_stride != 0 || f.scale_a_vector != 0 || f.scale_b_vector != 0;
+  if (f.alpha_column_stride < 0 || f.alpha_column_stride > 1 || f.beta_column_stride < 0 || f.beta_column_stride > 1) {
+    return Reason::kUnsupportedAttribute;
+  }
+  // A class sum of what was delivered has no one factor then.
+  if (request.delivered && vectors) return Reason::kUnsupportedAttribute;
+  if (request.batch > 1 && (f.scale_a_vector != 0 || f.scale_b_vector != 0)) return Reason::kUnsupportedAttribute;
+  const bool scaled = (f.scale_a | f.scale_b | f.scale_c | f.scale_d | f.amax_d) != 0;
+  const bool float_side = request.accumulator == Accumulator::kF32 || request.accumulator == Accumulator::kF32Fast;
+  if (scaled && !float_side) return Reason::kUnsupportedAttribute;
+  if (f.amax_d != 0 && request.delivered) return Reason::kUnsupportedAttribute;
+  const bool integers =
+      request.accumulator == Accumulator::kI32 && (request.delivered ? request.p.type : f.d.type) == DataType::kI32;
+  if (integers) {
+    const bool held_exactly = f.alpha == std::trunc(f.alpha) && f.beta == std::trunc(f.beta) &&
+                              std::fabs(f.alpha) < 0x1p32 && std::fabs(f.beta) < 0x1p32;
+    const bool on_device = f.alpha_address != 0 || f.beta_address != 0;
+    if (!held_exactly || (on_device && f.scalar_type != DataType::kI32) || f.bias_address != 0 || f.epilogue != 0) {
+      return Reason::kUnsupportedType;
+    }
+  }
+  if (f.scalar_type != DataType::kF32 && f.scalar_type != DataType::kF64 && f.scalar_type != DataType::kF16 &&
+      f.scalar_type != DataType::kI32) {
+    return Reason::kUnsupportedType;
+  }
+  if (f.bias_address != 0 &&
+      (request.accumulator == Accumulator::kF64 ? f.bias_type != DataType::kF64 : !is_float_side(f.bias_type))) {
+    return Reason::kUnsupportedType;
+  }
+  return Reason::kNone;
+}
+
+}  // namespace
+
 ProbePlan make_plan(const ProbeRequest& request) {
   ProbePlan plan{};
   ProbeParams& p = plan.params;
@@ -128,38 +286,20 @@ ProbePlan make_plan(const ProbeRequest& request) {
     return plan;
   };
   if (request.n1 < 1 || request.n2 < 1 || request.n3 < 1 || request.batch < 1) return refuse(Reason::kEmpty);
-  const bool narrow = request.delivered && request.p.type != DataType::kF32;
-  if (element_bytes(request.a.type) == 0 || element_bytes(request.b.type) == 0 ||
-      (request.delivered && element_bytes(request.p.type) == 0) ||
-      (request.finish.d.address != 0 && element_bytes(request.finish.d.type) == 0)) {
-    return refuse(Reason::kUnsupportedType);
-  }
+  if (Reason reason = type_reason(request); reason != Reason::kNone) return refuse(reason);
   if ((request.a.row_stride != 1 && request.a.col_stride != 1) ||
       (request.b.row_stride != 1 && request.b.col_stride != 1) || (request.delivered && request.p.col_stride != 1) ||
       (request.finish.d.address != 0 && request.finish.d.col_stride != 1)) {
     return refuse(Reason::kUnsupportedOrder);
   }
-  if (request.delivered && (request.finish.epilogue & (kEpilogueRelu | kEpilogueGelu)) != 0) {
-    return refuse(Reason::kUnsupportedEpilogue);  // the product cannot be read back through an activation
-  }
-  if (request.accumulator == Accumulator::kF16) return refuse(Reason::kCompute16f);
-  if (request.accumulator != Accumulator::kF32 || request.rounding > OperandRounding::kTf32) {
-    return refuse(Reason::kUnsupportedType);
-  }
-  const FinishView& finish = request.finish;
-  if (finish.aux_kind != AuxKind::kNone) return refuse(Reason::kUnsupportedEpilogue);
-  if (finish.scalar_type != DataType::kF32 || finish.alpha_column_stride != 0 || finish.beta_column_stride != 0 ||
-      finish.alpha_batch_stride != 0 ||
-      (finish.scale_a | finish.scale_b | finish.scale_c | finish.scale_d | finish.amax_d) != 0 ||
-      (request.a.pointers | request.b.pointers | request.p.pointers | finish.c.pointers | finish.d.pointers) != 0) {
-    return refuse(Reason::kUnsupportedAttribute);
-  }
-  // The product has written over the C that it was made from.
-  if (request.delivered && !request.c_apart) return refuse(Reason::kInplace);
+  if (Reason reason = finish_reason(request); reason != Reason::kNone) return refuse(reason);
   // Lines and columns are counted in 32 bits.
   if (request.n1 > (int64_t{1} << 32) / request.batch - 1 || request.n3 >= int64_t{1} << 31) {
     return refuse(Reason::kLinesOverflow);
   }
+  const bool exact = request.accumulator == Accumulator::kI32;
+  const bool narrow =
+      request.delivered && request.accumulator != Accumulator::kF16 && element_bytes(request.p.type) < 4;
 
   p.n1 = request.n1;
   p.n2 = request.n2;
@@ -172,16 +312,24 @@ ProbePlan make_plan(const ProbeRequest& request) {
   p.finish = request.finish;
   p.mode = request.mode;
   p.delivered = request.delivered ? 1 : 0;
-  p.fold_batch = request.b.batch_stride == 0 ? 1 : request.batch;
+  p.fold_batch = request.b.batch_stride == 0 && request.b.pointers == 0 ? 1 : request.batch;
   p.draws = kDraws;
   p.audit_lines = kAuditLines;
   const bool delivers = !request.delivered && request.finish.d.address != 0;
-  p.fused_finish = delivers && request.c_apart ? 1 : 0;
-  p.finish_launched = delivers && !request.c_apart ? 1 : 0;
+  // Fused: one factor for all of an entry, nothing but D to write, and in the arithmetic of the probe.
+  const FinishView& f = request.finish;
+  const bool fuses = request.c_apart && f.alpha_column_stride == 0 && f.beta_column_stride == 0 &&
+                     f.scale_a_vector == 0 && f.scale_b_vector == 0 && f.aux_kind == AuxKind::kNone && f.amax_d == 0 &&
+                     !(exact && f.d.type != DataType::kI32);
+  p.fused_finish = delivers && fuses ? 1 : 0;
+  p.finish_launched = delivers && !fuses ? 1 : 0;
 
   if (narrow) {
     p.plan = Plan::kBlockSums;
     p.classes = static_cast<uint32_t>(parts(p.n3, kBlockWidth));
+  } else if (exact) {
+    p.plan = Plan::kExact;
+    p.classes = std::min(kExactClasses, classes_of(p.n1, p.n3));
   } else {
     p.classes = classes_of(p.n1, p.n3);
     const int64_t least_cells = p.n3 < kEntryMedianMin ? kShortRecomputeCells : kRecomputeCells;
@@ -191,34 +339,69 @@ ProbePlan make_plan(const ProbeRequest& request) {
   p.repairs = request.mode == Mode::kRepair && p.plan != Plan::kBlockSums ? 1 : 0;
 
   const double tests = static_cast<double>(p.lines) * p.classes * kDraws;
-  p.look_scale = static_cast<float>(narrow ? hoeffding_scale_of(tests) : look_scale_of(tests));
-  const bool on_tensor_cores = request.a.type != DataType::kF32 || request.rounding == OperandRounding::kTf32;
-  p.sigma_envelope = static_cast<float>(sigma_envelope_of(p.n2, request.rounding));
-  p.entry_c_max = static_cast<float>(
-      on_tensor_cores ? entry_c_max(p.n2, std::max(1u, request.tensor_core.products), request.tensor_core.guard_bits)
-                      : entry_c_max(p.n2, 1, 64));
-  p.entry_eps_acc = static_cast<float>(kEpsFp32);
-  p.entry_eps_in = request.rounding == OperandRounding::kTf32 ? static_cast<float>(kEpsTf32Inputs) : 0.0f;
-  p.line_sum_scale = static_cast<float>(static_cast<double>(p.entry_c_max) * static_cast<double>(p.entry_eps_acc) +
-                                        static_cast<double>(p.entry_eps_in) + kLineSumRounding);
+  const AccumulationNoise noise = noise_of(request);
+  const double n2 = static_cast<double>(p.n2);
+  const double c_max = entry_c_max(p.n2, noise.products, noise.guard_bits);
+  const double envelope = sigma_envelope_of(p.n2, noise);
+  if (exact) {
+    p.look_scale = 0.0f;
+  } else {
+    p.look_scale = static_cast<float>(narrow ? hoeffding_scale_of(tests) : look_scale_of(tests));
+  }
+  // Where even a fault as large as the line itself could pass for noise there is nothing to check with.
+  if (request.accumulator == Accumulator::kF16 &&
+      static_cast<double>(p.look_scale) * envelope * noise.unit > kUselessLook) {
+    return refuse(Reason::kCompute16f);
+  }
+  p.sigma_envelope = static_cast<float>(envelope);
+  p.sigma_floor = static_cast<float>(std::max(0.5, (noise.eps_acc + noise.eps_in) / (8.0 * noise.unit)));
+  p.entry_c_max = static_cast<float>(c_max);
+  p.entry_eps_acc = static_cast<float>(noise.eps_acc);
+  p.entry_eps_in = static_cast<float>(noise.eps_in);
+  p.entry_tiny = noise.smallest * (c_max + n2);
+  p.cell_tiny = noise.smallest * noise.smallest * n2;
+  p.entry_envelope_unit = exact ? 0.0f : static_cast<float>(2.0 * noise.unit / noise.eps_acc);
+  p.finish_eps = static_cast<float>(request.accumulator == Accumulator::kF64   ? kEpsFp64
+                                    : request.accumulator == Accumulator::kF16 ? kEpsFp16
+                                                                               : kEpsFp32);
+  p.accumulator_largest = noise.largest;
+  const bool to_f16 = request.rounding == OperandRounding::kF16;
+  p.operand_largest = request.accumulator == Accumulator::kF64     ? kLargest64
+                      : to_f16                                     ? 65504.0
+                      : request.rounding == OperandRounding::kBf16 ? 0x1.fep127
+                      : request.rounding == OperandRounding::kTf32 ? 0x1.ffcp127
+                                                                   : kLargest32;
+  p.operand_floor = request.rounding == OperandRounding::kNone ? 0.0f : to_f16 ? 0x1p-14f : 0x1p-126f;
+  p.line_sum_scale = static_cast<float>(c_max * noise.eps_acc + noise.eps_in + kLineSumRoundings * noise.unit);
 
   if (!request.delivered) {
     // Rows of whole 128-byte lines where that costs little; always of whole vectors.
     const int64_t unit = p.n3 >= 32 ? 32 : 4;
-    p.p.type = DataType::kF32;
+    p.p.type = request.accumulator == Accumulator::kF64 ? DataType::kF64 : exact ? DataType::kI32 : DataType::kF32;
     p.p.row_stride = parts(p.n3, unit) * unit;
     p.p.col_stride = 1;
-    p.p.batch_stride = p.n1 * p.p.row_stride;
-    const double bytes = static_cast<double>(p.lines) * static_cast<double>(p.p.row_stride) * 4.0;
+    p.p.pointers = 0;
+    const uint64_t size = element_bytes(p.p.type);
+    const double bytes = static_cast<double>(p.lines) * static_cast<double>(p.p.row_stride) * static_cast<double>(size);
     if (bytes > kLargestScratch) return refuse(Reason::kNoWorkspace);
-    plan.product_bytes = (static_cast<uint64_t>(p.lines) * static_cast<uint64_t>(p.p.row_stride) * 4 + kAlignment - 1) /
-                         kAlignment * kAlignment;
+    p.p.batch_stride = p.n1 * p.p.row_stride;
+    plan.product_bytes =
+        (static_cast<uint64_t>(p.lines) * static_cast<uint64_t>(p.p.row_stride) * size + kAlignment - 1) / kAlignment *
+        kAlignment;
   }
 
   const int64_t tiles = parts(p.n2, kFoldTile);
   const int64_t words = parts(p.n3, 32);
   const int64_t slices = words;  // of kColumns = 32 columns in kernels/recompute.h
-  const uint64_t slot_bytes = static_cast<uint64_t>(p.n3) * 3 * sizeof(float);
+  const uint64_t value_bytes = request.accumulator == Accumulator::kF64 ? 8 : 4;  // of T
+  const uint64_t slot_bytes = static_cast<uint64_t>(p.n3) * 3 * value_bytes;
+  // The product writes over the C that it is made from: C is kept.
+  plan.needs_keep = request.delivered && !request.c_apart;
+  const int64_t kept_stride = parts(p.n3, 32) * 32;
+  const double kept_bytes = plan.needs_keep ? static_cast<double>(p.lines) * static_cast<double>(kept_stride) *
+                                                  element_bytes(request.finish.c.type)
+                                            : 0.0;
+  if (plan.needs_keep && element_bytes(request.finish.c.type) == 0) return refuse(Reason::kUnsupportedType);
   p.line_slots = static_cast<uint32_t>(
       std::min<int64_t>(p.lines, std::max<int64_t>(kLeastSlots, static_cast<int64_t>(kSlotBudgetBytes / slot_bytes))));
   const int64_t sms = std::max<int64_t>(1, request.sm_count);
@@ -226,8 +409,8 @@ ProbePlan make_plan(const ProbeRequest& request) {
       std::max<int64_t>(kLeastSpareBlocks, static_cast<int64_t>(kSpareBudgetBytes / (slot_bytes * kSpareLines)));
   p.repair_grid = blocks(p.lines, std::min<int64_t>({2 * sms, spare_blocks, int64_t{1} << 16}));
 
-  const double largest = static_cast<double>(p.fold_batch) * static_cast<double>(p.n2) * p.vectors * 4.0 +
-                         static_cast<double>(p.lines) * p.vectors * 4.0 +
+  const double largest = static_cast<double>(p.fold_batch) * n2 * p.vectors * static_cast<double>(value_bytes) +
+                         static_cast<double>(p.lines) * p.vectors * static_cast<double>(value_bytes) + kept_bytes +
                          static_cast<double>(p.fold_batch * tiles) * p.classes * 8.0 +
                          static_cast<double>(p.lines) * 48.0 + static_cast<double>(p.batch) * kPeakBins * 12.0 +
                          (static_cast<double>(p.line_slots) + static_cast<double>(p.repair_grid) * kSpareLines) *
@@ -244,14 +427,14 @@ ProbePlan make_plan(const ProbeRequest& request) {
   layout.verdict = take(at, sizeof(Verdict));
   layout.tile_marks = take(at, all_tiles * (1 + kMaxMarkedColumns) * 4);
   layout.tile_energy = take(at, all_tiles * p.classes * 8);
-  layout.fold_sums = take(at, rows_of_b * p.vectors * 4);
-  layout.fold_mean = take(at, rows_of_b * 4);
-  layout.fold_deviation = take(at, rows_of_b * 4);
-  layout.fold_rms = take(at, rows_of_b * 4);
+  layout.fold_sums = take(at, rows_of_b * p.vectors * value_bytes);
+  layout.fold_mean = take(at, rows_of_b * value_bytes);
+  layout.fold_deviation = take(at, rows_of_b * value_bytes);
+  layout.fold_rms = take(at, rows_of_b * value_bytes);
   layout.signs = take(at, kDraws * static_cast<uint64_t>(words) * 4);
   layout.column_marks = take(at, fold_batch * static_cast<uint64_t>(words) * 4);
   layout.marked_columns = take(at, fold_batch * (1 + kMaxMarkedColumns) * 4);
-  layout.line_dots = take(at, lines * p.vectors * 4);
+  layout.line_dots = take(at, lines * p.vectors * value_bytes);
   layout.line_noise = take(at, lines * 16);
   layout.line_sums = take(at, lines * 16);
   layout.line_peak = take(at, lines * 4);
@@ -260,17 +443,27 @@ ProbePlan make_plan(const ProbeRequest& request) {
   layout.sigmas = take(at, static_cast<uint64_t>(p.batch) * 4);
   layout.listed = take(at, lines * 4);
   layout.recomputed = take(at, (p.line_slots + static_cast<uint64_t>(p.repair_grid) * kSpareLines) * slot_bytes);
-  layout.kept_c = at;
+  layout.kept_c = take(at, static_cast<uint64_t>(kept_bytes));
   layout.bytes = at;
+  if (plan.needs_keep) {
+    p.written_c = request.finish.c;
+    p.finish.c.row_stride = kept_stride;
+    p.finish.c.col_stride = 1;
+    p.finish.c.batch_stride = p.n1 * kept_stride;
+    p.finish.c.pointers = 0;
+  }
 
-  const auto launch = [&plan](Kernel kernel, uint32_t grid) {
-    plan.launch[static_cast<uint32_t>(kernel)] = LaunchShape{grid, 256, 0, static_cast<uint32_t>(kernel)};
+  const uint32_t arithmetic = request.accumulator == Accumulator::kF64 ? 7 : exact ? 12 : 0;  // in kFunctionNames
+  const auto launch = [&plan, arithmetic](Kernel kernel, uint32_t grid) {
+    const auto index = static_cast<uint32_t>(kernel);
+    plan.launch[index] = LaunchShape{grid, 256, 0, kernel < Kernel::kFinish ? arithmetic + index : index};
   };
   launch(Kernel::kFold, blocks(tiles * p.fold_batch, 4 * sms));
   launch(Kernel::kOperand, blocks(parts(p.n1, 32) * p.batch, 4 * sms));
   launch(Kernel::kProduct, blocks(parts(p.n1, 8) * p.batch, 4 * sms));
   launch(Kernel::kRecompute, blocks(slices * std::min<int64_t>(parts(p.line_slots, 4), 16), 4 * sms));
   launch(Kernel::kRepair, p.repair_grid);
+  if (plan.needs_keep) launch(Kernel::kKeep, blocks(parts(p.lines, 8), 8 * sms));
   if (p.finish_launched != 0) launch(Kernel::kFinish, blocks(parts(p.lines, 8), 8 * sms));
   plan.family = family_of(request);
   plan.reason = Reason::kNone;
@@ -298,6 +491,7 @@ void bind_scratch(ProbeParams& p, const ScratchLayout& layout, uint64_t base) {
   p.sigmas = base + layout.sigmas;
   p.listed = base + layout.listed;
   p.recomputed = base + layout.recomputed;
+  if (p.written_c.address != 0) p.finish.c.address = base + layout.kept_c;
 }
 
 }  // namespace sdcguard

@@ -28,14 +28,14 @@ namespace sdcguard {
 enum class Kernel : uint32_t { kFold, kOperand, kProduct, kRecompute, kRepair, kFinish, kKeep };
 inline constexpr uint32_t kKernelCount = 7;
 // Names in the fatbin: first one a Kernel, in its order.
-inline constexpr uint32_t kFunctionCount = 7;
-inline constexpr const char* kFunctionNames[kFunctionCount] = {"sdcguard_fold",
-                                                               "sdcguard_operand",
-                                                               "sdcguard_product",
-                                                               "sdcguard_escalate_recompute",
-                                                               "sdcguard_escalate_repair",
-                                                               "sdcguard_finish",
-                                                               "sdcguard_keep"};
+inline constexpr uint32_t kFunctionCount = 17;
+inline constexpr const char* kFunctionNames[kFunctionCount] = {
+    "sdcguard_fold", "sdcguard_operand", "sdcguard_product", "sdcguard_escalate_recompute", "sdcguard_escalate_repair",
+    "sdcguard_finish", "sdcguard_keep",
+    // kFold .. kRepair in FP64, then modulo 2^32
+    "sdcguard_fold_f64", "sdcguard_operand_f64", "sdcguard_product_f64", "sdcguard_escalate_recompute_f64",
+    "sdcguard_escalate_repair_f64", "sdcguard_fold_i32", "sdcguard_operand_i32", "sdcguard_product_i32",
+    "sdcguard_escalate_recompute_i32", "sdcguard_escalate_repair_i32"};
 
 inline constexpr uint64_t kZeroedScratchBytes = 256;
 
@@ -59,9 +59,10 @@ enum class Accumulator : uint8_t {
 };
 
 // Tensor-core step of the device: products a step and guard bits (../data/tensor-core). Unknown: 4 and 0, the worst.
+// Negative guard bits: the accumulator itself keeps so many bits less than FP32 (FP8 on Hopper and Ada: 13 of 23).
 struct TensorCore {
   uint32_t products;
-  uint32_t guard_bits;
+  int32_t guard_bits;
 };
 // By compute capability; type: of the operands.
 TensorCore tensor_core_of(uint32_t compute_major, DataType type);
@@ -111,11 +112,23 @@ ProbePlan make_plan(const ProbeRequest& request);
 // Sets the scratch addresses of params. base: 256-byte aligned. `cells` stays 0.
 void bind_scratch(ProbeParams& params, const ScratchLayout& layout, uint64_t base);
 
+// What the accumulation of a call may do to an entry (MATH.md "entry").
+struct AccumulationNoise {
+  double unit;          // u of the verifier: 2^-24, 2^-53
+  double eps_acc;       // one rounding of the accumulator, relative to it
+  double eps_in;        // rounding of both operands, relative to their product
+  double smallest;      // spacing of the accumulator below its normal range
+  double largest;       // of the accumulator
+  uint32_t products;    // N of one step
+  uint32_t guard_bits;  // g of one step
+};
+AccumulationNoise noise_of(const ProbeRequest& request);
+
 // The single decisions, for tests, `explain` and the fault log.
-uint32_t classes_of(int64_t n1, int64_t n3);                     // MATH.md "classes"
-double look_scale_of(double cells);                              // MATH.md "look"
-double hoeffding_scale_of(double tests);                         // MATH.md "block sums"
-double sigma_envelope_of(int64_t n2, OperandRounding rounding);  // MATH.md "envelope"
-uint32_t element_bytes(DataType type);                           // 0 for a type that is not handled
+uint32_t classes_of(int64_t n1, int64_t n3);                           // MATH.md "classes"
+double look_scale_of(double cells);                                    // MATH.md "look"
+double hoeffding_scale_of(double tests);                               // MATH.md "block sums"
+double sigma_envelope_of(int64_t n2, const AccumulationNoise& noise);  // MATH.md "envelope"
+uint32_t element_bytes(DataType type);                                 // 0 for a type that is not handled
 
 }  // namespace sdcguard

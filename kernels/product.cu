@@ -13,6 +13,7 @@
 #include "kernels/exceeds.h"
 #include "kernels/params.h"
 #include "kernels/philox.h"
+#include "kernels/signs.h"
 #include "kernels/simt.h"
 
 namespace sdcguard {
@@ -28,11 +29,12 @@ inline constexpr float kSquareLow = 0x1p-40f;  // as in the operand pass
 inline constexpr float kSquareHigh = 0x1p60f;
 inline constexpr float kInfinity = __builtin_inff();
 inline constexpr float kLargest = 0x1.fffffep+127f;
-inline constexpr double kUnit = 0x1p-24;                    // u
+template <typename T>
+inline constexpr double kUnit = std::is_same_v<T, double> ? 0x1p-53 : 0x1p-24;  // u
+template <typename T>
+inline constexpr double kLargestOf = std::is_same_v<T, double> ? 0x1.fffffffffffffp+1023 : 0x1.fffffep+127;
 inline constexpr double kMeanToSigma = 1.2533141373155003;  // sqrt(pi / 2): sigma of a Gaussian over its mean magnitude
-inline constexpr double kDeliveredRounding = 0x1p-21;       // 4 eps, of (|D| + |beta C + bias|): MATH.md "line sum"
 inline constexpr double kClip = 4.0;                        // |z| beyond 4 sigma leaves the mean, twice
-inline constexpr double kSigmaFloor = 0.5;
 inline constexpr double kCapFactor = 3.0;
 inline constexpr float kSixteenth = 0.0625f;  // a part of a line's sum has at most 16 terms: it cannot overflow
 inline constexpr float kPeakUnit = 0x1p-8f;
@@ -54,9 +56,10 @@ struct Cell {
 };
 
 // Sum of squares of a lane's values in one column slot: FP32 where that is safe, else FP64.
+template <typename T>
 struct SquareSum {
-  float part;
-  float peak;
+  T part;
+  T peak;
 };
 
 }  // namespace product
@@ -116,7 +119,7 @@ SDCGUARD_DEVICE float history_quantile(uint64_t history, const Shared<float>& va
   return quantile;
 }
 
-// True where the line is set aside.
+// True where nothing is judged of the line: set aside or out of range.
 SDCGUARD_DEVICE bool is_aside(float peak) {
   return peak < 0.0f;
 }
@@ -124,7 +127,8 @@ SDCGUARD_DEVICE bool is_aside(float peak) {
 SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, const Shared<uint32_t>& counters) {
   using namespace product;
   // counters: [0] lines dirty so far, [1..8] lines of each warp in this round, [9] sigma as used, [10] worst, [11] any
-  // line to list, [12] sigma before the cap (floats as their bits), [13] nothing stands against a judgement
+  // line to list, [12] sigma before the cap (floats as their bits), [13] nothing stands against a judgement, [14] lines
+  // out of range
   const uint32_t t = thread_index();
   float history = history_quantile(p.site_history, values, values + kHistoryDepth);
   if (!(history > 0.0f)) history = history_quantile(p.family_history, values, values + kHistoryDepth);
@@ -135,11 +139,11 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
   }
   if (t < 16) counters[t] = 0;
   sync_threads();
-  const bool block_sums = p.plan == Plan::kBlockSums;
+  const bool in_bounds = p.plan == Plan::kBlockSums || p.plan == Plan::kExact;  // peaks in units of a bound, no sigma
   for (int64_t entry = warp(); entry < p.batch; entry += kWarps) {
-    double sigma = block_sums ? 1.0 : clipped_sigma(p, entry);
-    if (!block_sums) {
-      sigma = sigma < kSigmaFloor ? kSigmaFloor : sigma;
+    double sigma = in_bounds ? 1.0 : clipped_sigma(p, entry);
+    if (!in_bounds) {
+      sigma = sigma < static_cast<double>(p.sigma_floor) ? static_cast<double>(p.sigma_floor) : sigma;
       if (lane() == 0) atomic_max(counters[12], bits_of(static_cast<float>(sigma)));
       sigma = sigma > cap ? cap : sigma;
     }
@@ -150,12 +154,16 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
   }
   sync_threads();
 
-  const float threshold = block_sums ? 1.0f : p.look_scale;  // block sums: peaks are already in units of the bound
+  const float threshold = in_bounds ? 1.0f : p.look_scale;
   float worst = 0.0f;
   bool any = p.plan == Plan::kRecompute;
+  uint32_t out_of_range = 0;
   for (int64_t line = t; line < p.lines; line += kThreads) {
     const float peak = load<float>(p.line_peak, line);
-    if (is_aside(peak)) continue;
+    if (is_aside(peak)) {
+      if (peak == static_cast<float>(kLineOutOfRange)) ++out_of_range;
+      continue;
+    }
     const float sigma = load<float>(p.sigmas, p.batch == 1 ? 0 : line / p.n1);
     const float ratio = peak / sigma;
     worst = SDCGUARD_EXCEEDS(ratio, worst) ? ratio : worst;
@@ -167,6 +175,7 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
     atomic_max(counters[10], bits_of(worst));
     if (some != 0) atomic_or(counters[11], 1u);
   }
+  if (out_of_range != 0) atomic_add(counters[14], out_of_range);
   sync_threads();
 
   Verdict verdict{};
@@ -211,11 +220,12 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
   }
 
   if (t == 0) {
+    verdict.lines_out_of_range = counters[14];
     verdict.lines_dirty = counters[0];
     verdict.lines_listed = counters[0];
     const bool seeded =
         p.site_history != 0 && load_relaxed<uint32_t>(p.site_history + offsetof(SiteHistory, agreed), 0) >= kAuditLines;
-    if (judged && !seeded && !block_sums && p.plan != Plan::kRecompute) {
+    if (judged && !seeded && p.plan == Plan::kLine) {
       const Philox4 random = philox(Philox4{0, 0, 0, kStreamAudit}, p.seed);
       const uint32_t picks[4] = {random.x, random.y, random.z, random.w};
       for (uint32_t a = 0; a < p.audit_lines && a < 4; ++a) {
@@ -239,13 +249,28 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
     }
     verdict.lines_audited = verdict.lines_listed - verdict.lines_dirty;
     if (judged && verdict.lines_listed != 0) verdict.word = kVerdictLook;
-    verdict.sigma = block_sums ? 0.0f : float_of(counters[9]);
-    verdict.sigma_measured = block_sums ? 0.0f : float_of(counters[12]);
-    verdict.sigma_cap = block_sums ? 0.0f : static_cast<float>(cap);
+    verdict.sigma = in_bounds ? 0.0f : float_of(counters[9]);
+    verdict.sigma_measured = in_bounds ? 0.0f : float_of(counters[12]);
+    verdict.sigma_cap = in_bounds ? 0.0f : static_cast<float>(cap);
     verdict.threshold = p.look_scale;
     verdict.worst = float_of(counters[10]);
     store<Verdict>(p.verdict, 0, verdict);
   }
+}
+
+// The end of every pass: its last block judges.
+SDCGUARD_DEVICE void judge_in_last_block(const ProbeParams& p, const Shared<float>& values,
+                                         const Shared<uint32_t>& counters) {
+  sync_threads();
+  if (thread_index() == 0) {
+    fence_device();
+    counters[0] = atomic_add(p.verdict + offsetof(Verdict, product_blocks), 0, 1u) == grid_blocks() - 1 ? 1u : 0u;
+    fence_device();
+  }
+  sync_threads();
+  const bool last = counters[0] != 0;
+  sync_threads();
+  if (last) judge(p, values, counters);
 }
 
 // ---- the pass ---------------------------------------------------------------------------------------------------
@@ -259,18 +284,23 @@ struct RowScale {
   double variance_energy;  // mean_t sum A^2 var
 };
 
-// s of one cell: u sqrt(alpha^2 (w M + beta_b V) + energy / 3).
+// s of one cell, without what is lost below the normal range: u sqrt(alpha^2 (w M + beta_b V) + energy / 3).
+template <typename T>
 SDCGUARD_DEVICE double cell_scale(const RowScale& row, double width, double share, double energy) {
   const double ahead = row.alpha * row.alpha * (width * row.mean_energy + share * row.variance_energy);
-  return kUnit * sqrt(ahead + energy * (1.0 / 3.0));
+  return kUnit<T> * sqrt(ahead + energy * (1.0 / 3.0));
 }
 
-// |r| / s without a division by zero: s = 0 with r = 0 is no cell (-1), a residual that is not finite is Inf.
-SDCGUARD_DEVICE float cell_peak(double residual, double scale) {
-  const float magnitude = static_cast<float>(fabs(residual));
-  if (SDCGUARD_EXCEEDS(magnitude, kLargest)) return kInfinity;
-  if (scale > 0.0) return static_cast<float>(fabs(residual) / scale);
-  return SDCGUARD_EXCEEDS(magnitude, 0.0f) ? kInfinity : -1.0f;
+// |r| / s without a division by zero: s = 0 with r = 0 is no cell (-1), a residual that is not finite is Inf. tiny: the
+// square of what sums below the normal range may lose; it widens s where there is anything to compare.
+template <typename T>
+SDCGUARD_DEVICE float cell_peak(double residual, double scale, double tiny) {
+  const double magnitude = abs_of(residual);
+  if (SDCGUARD_EXCEEDS(magnitude, kLargestOf<T>)) return kInfinity;
+  if (scale == 0.0 && magnitude == 0.0) return -1.0f;
+  const double wide = tiny != 0.0 ? sqrt(scale * scale + tiny) : scale;
+  if (wide > 0.0) return static_cast<float>(magnitude / wide);
+  return kInfinity;
 }
 
 // What one lane, then a warp, has of its row's sum.
@@ -281,29 +311,30 @@ struct LineSum {
 };
 
 // True where the sum of a row is not what A_i . mean(B) says: balanced signs do not see one number added to all of it.
+template <typename T>
 SDCGUARD_DEVICE bool line_sum_is_wrong(const ProbeParams& p, double alpha, int64_t line, const LineSum& line_sum) {
   const double columns = static_cast<double>(p.n3);
   const double ahead = alpha == 0.0 ? 0.0 : alpha * columns * load<double>(p.line_sums, line * 2);
   const double reach = alpha == 0.0 ? 0.0 : fabs(alpha) * columns * load<double>(p.line_sums, line * 2 + 1);
   double bound = static_cast<double>(p.line_sum_scale) * reach + line_sum.roundings;
-  if (p.delivered != 0) bound += kDeliveredRounding * sqrt(2.0 * columns * line_sum.energy);
+  bound += fabs(alpha) * columns * p.entry_tiny;
+  if (p.delivered != 0) bound += 4.0 * static_cast<double>(p.finish_eps) * sqrt(2.0 * columns * line_sum.energy);
   return SDCGUARD_EXCEEDS(fabs(ahead - line_sum.sum), bound);
-}
-
-SDCGUARD_DEVICE float flip(float v, uint32_t sign) {
-  return float_of(bits_of(v) ^ (sign << 31));
 }
 
 }  // namespace product
 
 // Block sums of one row by one warp: classes b = lane, lane + 32, ... Returns the lane's largest |r| / bound, and adds
 // to the lane's share of the row's sum.
-SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars& scalars, const product::RowScale& scale,
-                                    int64_t entry, int64_t row, int64_t fold_entry, product::LineSum& line_sum) {
+SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars<float>& scalars,
+                                    const product::RowScale& scale, int64_t entry, int64_t row, int64_t fold_entry,
+                                    product::LineSum& line_sum) {
   using namespace product;
   const int64_t sign_words = (p.n3 + 31) / 32;
   const int64_t dots = (entry * p.n1 + row) * p.vectors;
   const bool marks = load<uint32_t>(p.marked_columns, fold_entry * (1 + kMaxMarkedColumns)) != 0;
+  const uint64_t p_row = row_address(p.p, entry, row);
+  const FinishRow at = finish_row(p.finish, entry, row);
   float peak = 0.0f;
   for (uint32_t b = lane(); b < p.classes; b += kWarp) {
     double sum[kDraws] = {0.0, 0.0};
@@ -314,9 +345,8 @@ SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars& s
       const int64_t word = col >> 5;
       const uint32_t bit = static_cast<uint32_t>(col & 31);
       if (marks && ((load<uint32_t>(p.column_marks, fold_entry * sign_words + word) >> bit) & 1u) != 0) continue;
-      const float got = load_element(p.p.address, element_index(p.p, entry, row, col), p.p.type);
-      const double offset =
-          scalars.plain ? 0.0 : static_cast<double>(finish_offset(p.finish, scalars, entry, row, col));
+      const float got = load_element<float>(p_row, col, p.p.type);
+      const double offset = scalars.plain ? 0.0 : static_cast<double>(finish_offset(p.finish, scalars, at, col));
       const double x = static_cast<double>(got) - offset;
       const uint32_t minus0 = (load<uint32_t>(p.signs, word) >> bit) & 1u;
       const uint32_t minus1 = (load<uint32_t>(p.signs, sign_words + word) >> bit) & 1u;
@@ -330,14 +360,14 @@ SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars& s
       width += 1.0;
     }
     // Hoeffding over the output's own rounding, and the FP32 accumulation at its a-priori envelope (MATH.md).
-    const double accumulation =
-        static_cast<double>(p.sigma_envelope) * cell_scale(scale, width, width / static_cast<double>(p.n3), energy);
+    const double accumulation = static_cast<double>(p.sigma_envelope) *
+                                cell_scale<float>(scale, width, width / static_cast<double>(p.n3), energy);
     line_sum.energy += energy;
     const double bound = static_cast<double>(p.look_scale) * (sqrt(roundings) + accumulation);
     for (uint32_t d = 0; d < p.draws; ++d) {
       const double ahead = scale.alpha * static_cast<double>(load<float>(p.line_dots, dots + d * p.classes + b));
       const double residual = (scale.alpha == 0.0 ? 0.0 : ahead) - sum[d];
-      const float z = cell_peak(residual, bound);
+      const float z = cell_peak<float>(residual, bound, scale.alpha * scale.alpha * width * p.cell_tiny);
       if (p.cells != 0) {
         store<float>(p.cells, ((entry * p.n1 + row) * p.classes + b) * (kDraws + 1) + d, static_cast<float>(residual));
       }
@@ -350,10 +380,13 @@ SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars& s
   return peak;
 }
 
-SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
+// The pass in FP32 or FP64 arithmetic.
+template <typename T>
+SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
   using namespace product;
+  constexpr bool kWide = std::is_same_v<T, double>;
   SDCGUARD_SHARED(uint32_t, kDraws * kSignWords, sign_bits);
-  SDCGUARD_SHARED(float, kWarps* kSlots* kDraws, slot_sums);
+  SDCGUARD_SHARED(T, kWarps * kSlots * kDraws, slot_sums);
   SDCGUARD_SHARED(double, kWarps* kSlots, slot_energies);
   SDCGUARD_SHARED(double, kMaxClasses, shares);  // beta_b
   SDCGUARD_SHARED(uint32_t, kPeakBins, bin_counts);
@@ -364,9 +397,7 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
   const uint32_t c = p.classes;
   const bool block_sums = p.plan == Plan::kBlockSums;
   const bool delivers = p.fused_finish != 0 && p.finish.d.address != 0;
-  const FinishScalars scalars = finish_scalars(p.finish);
-  const bool plain = p.delivered == 0 || scalars.plain;
-  const double alpha = p.delivered == 0 ? 1.0 : static_cast<double>(scalars.alpha);
+  FinishScalars<T> scalars{};  // of batch entry histogram_entry
   const int64_t row_groups = (p.n1 + kWarps - 1) / kWarps;
   const int64_t sign_words = (p.n3 + 31) / 32;
   const int64_t tiles = (p.n2 + kFoldTile - 1) / kFoldTile;
@@ -392,6 +423,7 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
         bin_sums[t] = 0;
       }
       histogram_entry = entry;
+      scalars = finish_scalars<T>(p.finish, p.delivered != 0, entry);
       if (fold_entry != share_entry && !block_sums) {
         for (uint32_t b = warp(); b < c; b += kWarps) {
           double energy = 0.0;
@@ -412,22 +444,30 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
     }
 
     const int64_t line = entry * p.n1 + row;
+    const bool plain = p.delivered == 0 || scalars.plain;
+    const double alpha = p.delivered == 0 ? 1.0 : static_cast<double>(scalars.alpha);
     RowScale scale{alpha, 0.0, 0.0};
     bool aside = true;
+    double without = kLineAside;  // why
     if (active) {
       scale.mean_energy = load<double>(p.line_noise, line * 2);
       scale.variance_energy = load<double>(p.line_noise, line * 2 + 1);
       aside = scale.mean_energy < 0.0;
+      if (aside) without = scale.mean_energy;
     }
     float peak = 0.0f;
+    bool out_of_range = false;
     LineSum line_sum{0.0, 0.0, 0.0};
-    if (block_sums) {
-      if (active && !aside) peak = block_sum_row(p, scalars, scale, entry, row, fold_entry, line_sum);
+    if (!kWide && block_sums) {
+      if constexpr (!kWide) {
+        if (active && !aside) peak = block_sum_row(p, scalars, scale, entry, row, fold_entry, line_sum);
+      }
     } else {
       const bool marks = load<uint32_t>(p.marked_columns, fold_entry * (1 + kMaxMarkedColumns)) != 0;
-      const int64_t base = element_index(p.p, entry, active ? row : 0, 0);
-      const bool aligned = is_vector_aligned(p.p.address, base, p.p.type);
-      float total[kDraws][4] = {};
+      const uint64_t p_row = row_address(p.p, entry, active ? row : 0);
+      const FinishRow at = finish_row(p.finish, entry, active ? row : 0);
+      const bool aligned = is_vector_aligned(p_row, 0, p.p.type);
+      T total[kDraws][4] = {};
       double energies[4] = {};
       for (int64_t first_word = 0; first_word < sign_words; first_word += kSignWords) {
         if (staged_words != first_word) {
@@ -447,51 +487,51 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
         const int64_t end_col =
             first_col + int64_t{kSignWords} * 32 < p.n3 ? first_col + int64_t{kSignWords} * 32 : p.n3;
         for (int64_t block_col = first_col; block_col < end_col; block_col += kBatchSteps * kSlots) {
-          Float4 values4[kBatchSteps];
+          Quad<T> values4[kBatchSteps];
           SDCGUARD_UNROLL
           for (uint32_t i = 0; i < kBatchSteps; ++i) {
             const int64_t col = block_col + i * kSlots + lane() * 4;
             const uint32_t count = four_or_less(col, end_col);
-            values4[i] = Float4{0, 0, 0, 0};
+            values4[i] = Quad<T>{0, 0, 0, 0};
             if (count == 4 && aligned) {
-              values4[i] = load_aligned4(p.p.address, base + col, p.p.type);
+              values4[i] = load_aligned4<T>(p_row, col, p.p.type);
             } else if (count != 0) {
-              values4[i] = load_strided4(p.p.address, base + col, 1, count, p.p.type);
+              values4[i] = load_strided4<T>(p_row, col, 1, count, p.p.type);
             }
           }
-          float part[kDraws][4] = {};
-          SquareSum squares[4] = {};
-          float plain_part = 0.0f;
+          T part[kDraws][4] = {};
+          SquareSum<T> squares[4] = {};
+          T plain_part = 0;
           SDCGUARD_UNROLL
           for (uint32_t i = 0; i < kBatchSteps; ++i) {
             const int64_t col = block_col + i * kSlots + lane() * 4;
             const uint32_t count = four_or_less(col, end_col);
             if (count == 0) continue;
-            if (delivers) deliver_four(p.finish, scalars, values4[i], count, entry, row, col);
+            if (delivers) deliver_quad(p.finish, scalars, at, values4[i], count, col);
             const uint32_t local = static_cast<uint32_t>(col - first_col);
             const uint32_t shift = local & 31u;
             const uint32_t minus0 = sign_bits[local >> 5] >> shift;
             const uint32_t minus1 = sign_bits[kSignWords + (local >> 5)] >> shift;
             uint32_t skip = 0;
             if (marks) skip = load<uint32_t>(p.column_marks, fold_entry * sign_words + (col >> 5)) >> shift;
-            Float4 offsets{0, 0, 0, 0};
-            if (!plain) offsets = finish_offset4(p.finish, scalars, count, entry, row, col);
+            Quad<T> offsets{0, 0, 0, 0};
+            if (!plain) offsets = finish_offset4(p.finish, scalars, at, count, col);
             SDCGUARD_UNROLL
             for (uint32_t j = 0; j < 4; ++j) {
-              float x = component(values4[i], j);
+              T x = component(values4[i], j);
               if (((skip >> j) & 1u) != 0 || j >= count) continue;
               if (!plain) {
                 // As delivered: the product's part of D, and the energy of both terms that were rounded.
-                const float offset = component(offsets, j);
+                const T offset = component(offsets, j);
                 energies[j] = fma(static_cast<double>(offset), static_cast<double>(offset), energies[j]);
                 energies[j] = fma(static_cast<double>(x), static_cast<double>(x), energies[j]);
                 x = x - offset;
               }
               part[0][j] += flip(x, (minus0 >> j) & 1u);
               part[1][j] += flip(x, (minus1 >> j) & 1u);
-              plain_part = fma(x, kSixteenth, plain_part);
+              plain_part = fma(x, T{kSixteenth}, plain_part);
               squares[j].part = fma(x, x, squares[j].part);
-              squares[j].peak = max_of(squares[j].peak, fabsf(x));
+              squares[j].peak = max_of(squares[j].peak, abs_of(x));
             }
           }
           line_sum.sum += 16.0 * static_cast<double>(plain_part);
@@ -500,7 +540,7 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
             total[0][j] += part[0][j];
             total[1][j] += part[1][j];
             if (!plain) continue;
-            if (squares[j].peak >= kSquareLow && squares[j].peak <= kSquareHigh) {
+            if (kWide || (squares[j].peak >= kSquareLow && squares[j].peak <= kSquareHigh)) {
               energies[j] += static_cast<double>(squares[j].part);
             } else if (squares[j].peak != 0.0f) {
               SDCGUARD_UNROLL
@@ -537,14 +577,16 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
           }
           line_sum.energy += cell.energy;
           const double width = static_cast<double>((p.n3 - b + c - 1) / c);
-          const double s = cell_scale(scale, width, shares[b], cell.energy);
+          const double s = cell_scale<T>(scale, width, shares[b], cell.energy);
+          const double tiny = alpha * alpha * width * p.cell_tiny;
           // An infinite energy beside a finite sum hides nothing: the line is dirty by its own value.
-          const bool scale_lost = SDCGUARD_EXCEEDS(s, static_cast<double>(kLargest));
+          const bool scale_lost = SDCGUARD_EXCEEDS(s, kLargestOf<T>);
           for (uint32_t d = 0; d < p.draws; ++d) {
-            const double dot = static_cast<double>(load<float>(p.line_dots, line * p.vectors + d * c + b));
+            const double dot = static_cast<double>(load<T>(p.line_dots, line * p.vectors + d * c + b));
+            if (!is_finite(dot)) out_of_range = true;  // of finite entries: nothing can be said of the product
             const double residual = (alpha == 0.0 ? 0.0 : alpha * dot) - cell.sum[d];
-            const float z = scale_lost ? kInfinity : cell_peak(residual, s);
-            if (z >= 0.0f && z < kInfinity && s > 0.0) {
+            const float z = scale_lost ? kInfinity : cell_peak<T>(residual, s, tiny);
+            if (z >= 0.0f && z < kInfinity) {
               const uint32_t bin = peak_bin(z);
               const float clamped = z < 0x1p28f ? z : 0x1p28f;
               atomic_add(bin_counts[bin], 1u);
@@ -560,11 +602,15 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
       }
       sync_warp();
     }
+    if (ballot(out_of_range) != 0) {
+      aside = true;
+      without = kLineOutOfRange;
+    }
     peak = warp_max(peak);
     double sums[3] = {line_sum.sum, line_sum.energy, line_sum.roundings};
     warp_sum_n(sums);
-    if (active && !aside && line_sum_is_wrong(p, alpha, line, LineSum{sums[0], sums[1], sums[2]})) peak = kInfinity;
-    if (active && lane() == 0) store<float>(p.line_peak, line, aside ? -1.0f : peak);
+    if (active && !aside && line_sum_is_wrong<T>(p, alpha, line, LineSum{sums[0], sums[1], sums[2]})) peak = kInfinity;
+    if (active && lane() == 0) store<float>(p.line_peak, line, aside ? static_cast<float>(without) : peak);
   }
 
   sync_threads();
@@ -572,16 +618,75 @@ SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
     atomic_add(p.peak_counts, histogram_entry * kPeakBins + t, uint32_t{bin_counts[t]});
     atomic_add(p.peak_sums, histogram_entry * kPeakBins + t, uint64_t{bin_sums[t]});
   }
-  sync_threads();
-  if (t == 0) {
-    fence_device();
-    counters[0] = atomic_add(p.verdict + offsetof(Verdict, product_blocks), 0, 1u) == grid_blocks() - 1 ? 1u : 0u;
-    fence_device();
+  judge_in_last_block(p, values, counters);
+}
+
+// The pass of INT8 products, modulo 2^32: a line is dirty where one class's weighted sum is not what A and B say.
+SDCGUARD_DEVICE void product_pass_exact(const ProbeParams& p) {
+  using namespace product;
+  SDCGUARD_SHARED(uint32_t, kWarps * kSlots * kDraws, slot_sums);
+  SDCGUARD_SHARED(float, kHistoryDepth + 1, values);
+  SDCGUARD_SHARED(uint32_t, 16, counters);
+  const bool delivers = p.fused_finish != 0 && p.finish.d.address != 0;
+  const int64_t row_groups = (p.n1 + kWarps - 1) / kWarps;
+  const SignDraw draws[kDraws] = {sign_draw(p.seed, 0), sign_draw(p.seed, 1)};
+  for (int64_t work = block_index(); work < row_groups * p.batch; work += grid_blocks()) {
+    const int64_t entry = work / row_groups;
+    const int64_t row = (work - entry * row_groups) * kWarps + warp();
+    if (row >= p.n1) continue;  // the whole warp
+    const FinishScalars<uint32_t> scalars = finish_scalars<uint32_t>(p.finish, p.delivered != 0, entry);
+    const bool plain = p.delivered == 0 || scalars.plain;
+    const uint32_t alpha = p.delivered == 0 ? 1u : scalars.alpha;
+    const uint64_t p_row = row_address(p.p, entry, row);
+    const FinishRow at = finish_row(p.finish, entry, row);
+    uint32_t total[kDraws][4] = {};
+    for (int64_t col = lane() * 4; col < p.n3; col += kSlots) {
+      const uint32_t count = four_or_less(col, p.n3);
+      const Quad<uint32_t> v = load_four<uint32_t>(p_row, col, count, p.p.type);
+      if (delivers) deliver_quad(p.finish, scalars, at, v, count, col);
+      SDCGUARD_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) {
+        if (j >= count) continue;
+        uint32_t x = component(v, j);
+        if (!plain) x -= finish_offset(p.finish, scalars, at, col + j);
+        for (uint32_t d = 0; d < kDraws; ++d) {
+          total[d][j] += x * exact_weight(draws[d], d, static_cast<uint32_t>(col) + j);
+        }
+      }
+    }
+    // Slots of one class meet in shared memory; a lane takes whole classes.
+    const uint32_t my_slots = warp() * kSlots;
+    SDCGUARD_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) {
+      for (uint32_t d = 0; d < kDraws; ++d) slot_sums[(my_slots + lane() * 4 + j) * kDraws + d] = total[d][j];
+    }
+    sync_warp();
+    const int64_t line = entry * p.n1 + row;
+    bool dirty = false;
+    for (uint32_t b = lane(); b < p.classes; b += kWarp) {
+      for (uint32_t d = 0; d < p.draws; ++d) {
+        uint32_t sum = 0;
+        for (uint32_t slot = b; slot < kSlots; slot += p.classes) sum += slot_sums[(my_slots + slot) * kDraws + d];
+        dirty = dirty || alpha * load<uint32_t>(p.line_dots, line * p.vectors + d * p.classes + b) != sum;
+      }
+    }
+    const bool any = ballot(dirty) != 0;
+    if (lane() == 0) store<float>(p.line_peak, line, any ? kInfinity : 0.0f);
+    sync_warp();
   }
-  sync_threads();
-  const bool last = counters[0] != 0;
-  sync_threads();
-  if (last) judge(p, values, counters);
+  judge_in_last_block(p, values, counters);
+}
+
+SDCGUARD_KERNEL(sdcguard_product, ProbeParams, 256) {
+  product_pass<float>(p);
+}
+
+SDCGUARD_KERNEL(sdcguard_product_f64, ProbeParams, 256) {
+  product_pass<double>(p);
+}
+
+SDCGUARD_KERNEL(sdcguard_product_i32, ProbeParams, 256) {
+  product_pass_exact(p);
 }
 
 }  // namespace sdcguard

@@ -10,11 +10,12 @@
 
 namespace sdcguard {
 
-SDCGUARD_KERNEL(sdcguard_escalate_recompute, ProbeParams, 256) {
+template <typename T>
+SDCGUARD_DEVICE void recompute_pass(const ProbeParams& p) {
   using namespace recompute;
-  SDCGUARD_SHARED(float, kChunk* kPitch, columns);
-  SDCGUARD_SHARED(float, kMaxLines* kChunk, lines);
-  SDCGUARD_SHARED(double, 8 * 4 * kMaxTile * kWarp, meeting);
+  SDCGUARD_SHARED(T, kChunk<T> * kPitch, columns);
+  SDCGUARD_SHARED(T, kMaxLines * kChunk<T>, lines);
+  SDCGUARD_SHARED(Meeting<T>, 8 * 4 * kMaxTile * kWarp, meeting);
   const uint32_t word = load<uint32_t>(p.verdict + offsetof(Verdict, word), 0);
   if (word != kVerdictLook) return;
   const uint32_t listed = load<uint32_t>(p.verdict + offsetof(Verdict, lines_listed), 0);
@@ -34,14 +35,26 @@ SDCGUARD_KERNEL(sdcguard_escalate_recompute, ProbeParams, 256) {
     int64_t slice = (int64_t{block_index()} - turn % grid_blocks() + grid_blocks()) % grid_blocks();
     for (; slice < slices; slice += grid_blocks()) {
       if (count <= 4) {
-        recompute_slice<1>(p, group, slice * kColumns, columns, lines, meeting);
+        recompute_slice<1, T>(p, group, slice * kColumns, columns, lines, meeting);
       } else {
-        recompute_slice<kMaxTile>(p, group, slice * kColumns, columns, lines, meeting);
+        recompute_slice<kMaxTile, T>(p, group, slice * kColumns, columns, lines, meeting);
       }
     }
     turn += slices;
     first += count;
   }
+}
+
+SDCGUARD_KERNEL(sdcguard_escalate_recompute, ProbeParams, 256) {
+  recompute_pass<float>(p);
+}
+
+SDCGUARD_KERNEL(sdcguard_escalate_recompute_f64, ProbeParams, 256) {
+  recompute_pass<double>(p);
+}
+
+SDCGUARD_KERNEL(sdcguard_escalate_recompute_i32, ProbeParams, 256) {
+  recompute_pass<uint32_t>(p);
 }
 
 }  // namespace sdcguard

@@ -101,8 +101,8 @@ SDCGUARD_DEVICE void write_call_record(const ProbeParams& p, const Verdict& verd
 }
 
 // Entry (row, col) of P is (col, row) of the caller's column-major D.
-SDCGUARD_DEVICE void write_fault_record(const ProbeParams& p, int64_t entry, int64_t row, int64_t col, float got,
-                                        float expected, float bound, float product_rms, bool repaired) {
+SDCGUARD_DEVICE void write_fault_record(const ProbeParams& p, int64_t entry, int64_t row, int64_t col, double got,
+                                        double expected, double bound, float product_rms, bool repaired) {
   if (p.lane.fault_slots == 0) return;
   RecordWriter w(p.lane.fault_slots, p.lane.fault_tickets, p.lane.fault_mask);
   w.put(record_head(RecordKind::kFault, p.lane.fault_lane));
@@ -111,8 +111,8 @@ SDCGUARD_DEVICE void write_fault_record(const ProbeParams& p, int64_t entry, int
   w.put(static_cast<uint64_t>(col));
   w.put(static_cast<uint64_t>(row));
   w.put(static_cast<uint64_t>(entry));
-  w.put_floats(got, expected);
-  w.put_floats(bound, product_rms);
+  w.put_floats(static_cast<float>(got), static_cast<float>(expected));
+  w.put_floats(static_cast<float>(bound), product_rms);
   w.put(static_cast<uint64_t>(repaired ? 1 : 0) | static_cast<uint64_t>(p.identity.device) << 8 |
         static_cast<uint64_t>(p.identity.mode) << 16);
   w.finish();

@@ -22,8 +22,8 @@ namespace sdcguard {
 namespace repair {
 
 inline constexpr uint32_t kThreads = 256;
-inline constexpr uint32_t kDigits = 256;  // of one radix pass over the bits of a ratio
-inline constexpr float kLargest = 0x1.fffffep+127f;
+inline constexpr uint32_t kDigits = 256;             // of one radix pass over the bits of a ratio
+inline constexpr float kLargest = 0x1.fffffep+127f;  // of a ratio
 inline constexpr float kInfinity = __builtin_inff();
 
 // One line under judgement.
@@ -31,12 +31,15 @@ struct Line {
   int64_t entry, row, fold_entry;
   uint32_t slot;
   bool marks;
+  uint64_t p_row;
+  FinishRow at;
 };
 
 // What one entry is compared with.
+template <typename T>
 struct Compared {
-  float got;  // P, or the caller's D widened
-  float gamma;
+  T got;  // P, or the caller's D widened
+  T gamma;
   double expected;  // what `got` should be
   double weight;    // w, in units of `got`
   double cap;       // provable part of the bound, in units of `got`
@@ -50,50 +53,65 @@ SDCGUARD_DEVICE bool is_marked(const ProbeParams& p, int64_t fold_entry, int64_t
   return ((word >> (col & 31)) & 1u) != 0;
 }
 
-SDCGUARD_DEVICE Compared compare(const ProbeParams& p, const FinishScalars& scalars, const Line& line, int64_t col) {
-  Compared e;
+template <typename T>
+SDCGUARD_DEVICE Compared<T> compare(const ProbeParams& p, const FinishScalars<T>& scalars, const Line& line,
+                                    int64_t col) {
+  Compared<T> e;
   e.judged = !(line.marks && is_marked(p, line.fold_entry, col));
-  e.got = load_element(p.p.address, element_index(p.p, line.entry, line.row, col), p.p.type);
+  e.got = load_element<T>(line.p_row, col, p.p.type);
   const int64_t at = int64_t{line.slot} * 3 * p.n3 + col;
-  e.gamma = load<float>(p.recomputed, at);
-  const double root = static_cast<double>(load<float>(p.recomputed, at + p.n3));
-  const float abs_sum = load<float>(p.recomputed, at + 2 * p.n3);
-  e.overflows = SDCGUARD_EXCEEDS(abs_sum, kLargest);
+  e.gamma = load<T>(p.recomputed, at);
+  const double root = static_cast<double>(load<T>(p.recomputed, at + p.n3));
+  const double abs_sum = static_cast<double>(load<T>(p.recomputed, at + 2 * p.n3));
+  e.overflows = SDCGUARD_EXCEEDS(abs_sum, p.accumulator_largest);
   const double eps_acc = static_cast<double>(p.entry_eps_acc);
   e.weight = entry_weight(static_cast<double>(e.gamma), root, eps_acc);
-  e.cap = entry_cap(static_cast<double>(abs_sum), static_cast<double>(p.entry_c_max), eps_acc,
-                    static_cast<double>(p.entry_eps_in));
+  e.cap = entry_cap(abs_sum, static_cast<double>(p.entry_c_max), eps_acc, static_cast<double>(p.entry_eps_in));
   e.expected = static_cast<double>(e.gamma);
-  e.extra = 0.0;
+  e.extra = p.entry_tiny;
   if (p.delivered != 0) {
     if (!scalars.plain) {
       // D = alpha P + beta C + bias: the terms' own roundings come on top.
       const double alpha = static_cast<double>(scalars.alpha);
-      const double offset = static_cast<double>(finish_offset(p.finish, scalars, line.entry, line.row, col));
-      const double scaled = scalars.alpha == 0.0f ? 0.0 : alpha * e.expected;
+      const double offset = static_cast<double>(finish_offset(p.finish, scalars, line.at, col));
+      const double scaled = scalars.alpha == T{0} ? 0.0 : alpha * e.expected;
       e.expected = scaled + offset;
       e.weight *= fabs(alpha);
       e.cap *= fabs(alpha);
-      e.extra = 2.0 * kEpsFp32 * (fabs(scaled) + fabs(offset));
+      e.extra = fabs(alpha) * p.entry_tiny + 2.0 * static_cast<double>(p.finish_eps) * (fabs(scaled) + fabs(offset));
     }
-    if (p.p.type != DataType::kF32) {
-      const float larger = max_of(fabsf(static_cast<float>(e.expected)), is_finite(e.got) ? fabsf(e.got) : 0.0f);
-      e.extra += half_ulp(larger, p.p.type);
+    if constexpr (std::is_same_v<T, float>) {
+      if (p.p.type != DataType::kF32) {
+        const float larger = max_of(abs_of(static_cast<float>(e.expected)), is_finite(e.got) ? abs_of(e.got) : 0.0f);
+        e.extra += half_ulp(larger, p.p.type);
+      }
     }
   }
   return e;
 }
 
 // d / w of an entry that takes part in the median, else -1.
-SDCGUARD_DEVICE float ratio_of(const Compared& e) {
+template <typename T>
+SDCGUARD_DEVICE float ratio_of(const Compared<T>& e) {
   if (!e.judged || e.overflows || !is_finite(e.got) || !(e.weight > 0.0)) return -1.0f;
   const double ratio = fabs(e.expected - static_cast<double>(e.got)) / e.weight;
   return ratio < static_cast<double>(kLargest) ? static_cast<float>(ratio) : kLargest;
 }
 
-// From which magnitude on a value rounds to infinity in the type.
+// From which magnitude on a value becomes the largest of the type: an infinity, or the largest finite FP8.
 SDCGUARD_DEVICE double overflow_of(DataType type) {
-  return type == DataType::kF16 ? 65520.0 : type == DataType::kBF16 ? 0x1.ffp127 : 0x1.ffffffp127;
+  switch (type) {
+    case DataType::kF16:
+      return 65520.0;
+    case DataType::kBF16:
+      return 0x1.ffp127;
+    case DataType::kE4M3:
+      return 448.0;
+    case DataType::kE5M2:
+      return 57344.0;
+    default:
+      return 0x1.ffffffp127;
+  }
 }
 
 }  // namespace repair
@@ -106,6 +124,8 @@ SDCGUARD_DEVICE repair::Line listed_line(const ProbeParams& p, uint32_t listed_i
   line.fold_entry = p.fold_batch == 1 ? 0 : line.entry;
   line.slot = slot;
   line.marks = load<uint32_t>(p.marked_columns, line.fold_entry * (1 + kMaxMarkedColumns)) != 0;
+  line.p_row = row_address(p.p, line.entry, line.row);
+  line.at = finish_row(p.finish, line.entry, line.row);
   return line;
 }
 
@@ -132,12 +152,19 @@ struct Pool {
   uint32_t first_slot;
 };
 
+// What stands for the median of d / w where none can be had: the envelope of sigma, which is in units of u, in those of
+// w.
+SDCGUARD_DEVICE float entry_envelope(const ProbeParams& p) {
+  return p.sigma_envelope * p.entry_envelope_unit;
+}
+
 // Median of d / w over the pool. The a-priori envelope where it has too few entries, and for 16-bit results, whose own
 // rounding drowns the accumulation's. All threads get the same value.
-SDCGUARD_DEVICE float median_ratio(const ProbeParams& p, const FinishScalars& scalars, Pool pool,
+template <typename T>
+SDCGUARD_DEVICE float median_ratio(const ProbeParams& p, const FinishScalars<T>& scalars, Pool pool,
                                    const Shared<uint32_t>& digits, const Shared<uint32_t>& state) {
   using namespace repair;
-  if (p.delivered != 0 && p.p.type != DataType::kF32) return p.sigma_envelope;
+  if (p.plan == Plan::kBlockSums) return entry_envelope(p);
   const uint32_t t = thread_index();
   const int64_t entries = int64_t{pool.end - pool.first} * p.n3;
   Line line = listed_line(p, pool.first, pool.first_slot);
@@ -171,15 +198,66 @@ SDCGUARD_DEVICE float median_ratio(const ProbeParams& p, const FinishScalars& sc
       state[3] = left;
     }
     sync_threads();
-    if (state[0] < static_cast<uint32_t>(kEntryMedianMin)) return p.sigma_envelope;
+    if (state[0] < static_cast<uint32_t>(kEntryMedianMin)) return entry_envelope(p);
     prefix = prefix << 8 | state[2];
     rank = state[3];
   }
   return float_of(prefix);
 }
 
+// True where a value of a type is as large as its casts make any that is too large.
+SDCGUARD_DEVICE bool is_overflowed(float got, DataType type) {
+  const float magnitude = abs_of(got);
+  return type == DataType::kE4M3   ? magnitude == 448.0f
+         : type == DataType::kE5M2 ? magnitude == 57344.0f
+                                   : magnitude == repair::kInfinity;
+}
+
+// Writes the right value of one entry where the product was and, if the finish was fused, into D.
+template <typename T>
+SDCGUARD_DEVICE void repair_entry(const ProbeParams& p, const FinishScalars<T>& scalars, const repair::Line& line,
+                                  int64_t col, T gamma) {
+  if (p.delivered != 0) {
+    store_element<T>(line.p_row, col, p.p.type, finish_value(p.finish, scalars, line.at, gamma, col));
+    return;
+  }
+  store_element<T>(line.p_row, col, p.p.type, gamma);
+  if (p.fused_finish != 0 && line.at.d != 0) {
+    store_element<T>(line.at.d, col, p.finish.d.type, finish_value(p.finish, scalars, line.at, gamma, col));
+  }
+}
+
+// Judges one recomputed line of an exact product: every entry that differs is wrong.
+SDCGUARD_DEVICE void judge_line_exact(const ProbeParams& p, const FinishScalars<uint32_t>& scalars,
+                                      const repair::Line& line, const Shared<uint32_t>& state) {
+  using namespace repair;
+  const uint32_t t = thread_index();
+  sync_threads();
+  if (t < 4) state[4 + t] = 0;
+  sync_threads();
+  for (int64_t col = t; col < p.n3; col += kThreads) {
+    const uint32_t got = load_element<uint32_t>(line.p_row, col, p.p.type);
+    const uint32_t gamma = load<uint32_t>(p.recomputed, int64_t{line.slot} * 3 * p.n3 + col);
+    const uint32_t expected = p.delivered == 0 ? gamma : finish_value(p.finish, scalars, line.at, gamma, col);
+    if (got == expected) continue;
+    const bool repairs = p.repairs != 0;
+    atomic_add(state[4], 1u);
+    if (repairs) repair_entry(p, scalars, line, col, gamma);
+    if (atomic_add(p.verdict + offsetof(Verdict, fault_records), 0, 1u) < kMaxFaultRecords) {
+      write_fault_record(p, line.entry, line.row, col, static_cast<double>(static_cast<int32_t>(got)),
+                         static_cast<double>(static_cast<int32_t>(expected)), 0.0, 0.0f, repairs);
+    }
+  }
+  sync_threads();
+  if (t == 0 && state[4] != 0) {
+    atomic_add(p.verdict + offsetof(Verdict, entries_named), 0, uint64_t{state[4]});
+    if (p.repairs != 0) atomic_add(p.verdict + offsetof(Verdict, entries_repaired), 0, uint64_t{state[4]});
+  }
+}
+
 // Judges one recomputed line whose median of d / w is known. Returns nothing: the counts go to the verdict.
-SDCGUARD_DEVICE void judge_line(const ProbeParams& p, const FinishScalars& scalars, const repair::Line& line,
+template <typename T>
+SDCGUARD_DEVICE void judge_line(const ProbeParams& p, const FinishScalars<T>& scalars, const repair::Line& line,
                                 float median, bool audit, const Shared<uint32_t>& state, const Shared<double>& sums) {
   using namespace repair;
   const uint32_t t = thread_index();
@@ -187,7 +265,7 @@ SDCGUARD_DEVICE void judge_line(const ProbeParams& p, const FinishScalars& scala
 
   double moments[2] = {0.0, 0.0};
   for (int64_t col = t; col < p.n3; col += kThreads) {
-    const float got = load_element(p.p.address, element_index(p.p, line.entry, line.row, col), p.p.type);
+    const T got = load_element<T>(line.p_row, col, p.p.type);
     if (!is_finite(got)) continue;
     moments[0] = fma(static_cast<double>(got), static_cast<double>(got), moments[0]);
     moments[1] += 1.0;
@@ -209,7 +287,7 @@ SDCGUARD_DEVICE void judge_line(const ProbeParams& p, const FinishScalars& scala
   const float rms = finite > 0.0 ? static_cast<float>(sqrt(squares / finite)) : 0.0f;
 
   for (int64_t col = t; col < p.n3; col += kThreads) {
-    const Compared e = compare(p, scalars, line, col);
+    const Compared<T> e = compare(p, scalars, line, col);
     if (!e.judged) continue;
     const bool same = static_cast<double>(e.got) == e.expected || (is_nan(e.got) && is_nan(e.gamma));
     if (same) continue;
@@ -219,29 +297,21 @@ SDCGUARD_DEVICE void judge_line(const ProbeParams& p, const FinishScalars& scala
       continue;
     }
     const double tau = entry_tau(scale, e.weight, e.cap) + e.extra;
-    if (p.delivered != 0 && !is_finite(e.got) && !is_nan(e.got) && (e.got > 0.0f) == (e.expected > 0.0) &&
-        fabs(e.expected) + tau >= overflow_of(p.p.type)) {
-      continue;  // a cast to infinity
+    if constexpr (std::is_same_v<T, float>) {
+      if (p.delivered != 0 && is_overflowed(e.got, p.p.type) && (e.got > 0.0f) == (e.expected > 0.0) &&
+          fabs(e.expected) + tau >= overflow_of(p.p.type)) {
+        continue;  // a cast to infinity, or to the largest finite value
+      }
     }
     if (!SDCGUARD_EXCEEDS(fabs(e.expected - static_cast<double>(e.got)), tau)) continue;
     atomic_add(state[4], 1u);
     const bool repairs = p.repairs != 0;
     if (repairs) {
       atomic_add(state[5], 1u);
-      if (p.delivered != 0) {
-        store_element(p.p.address, element_index(p.p, line.entry, line.row, col), p.p.type,
-                      finish_value(p.finish, scalars, e.gamma, line.entry, line.row, col));
-      } else {
-        store_element(p.p.address, element_index(p.p, line.entry, line.row, col), p.p.type, e.gamma);
-        if (p.fused_finish != 0 && p.finish.d.address != 0) {
-          store_element(p.finish.d.address, element_index(p.finish.d, line.entry, line.row, col), p.finish.d.type,
-                        finish_value(p.finish, scalars, e.gamma, line.entry, line.row, col));
-        }
-      }
+      repair_entry(p, scalars, line, col, e.gamma);
     }
     if (atomic_add(p.verdict + offsetof(Verdict, fault_records), 0, 1u) < kMaxFaultRecords) {
-      write_fault_record(p, line.entry, line.row, col, e.got, static_cast<float>(e.expected), static_cast<float>(tau),
-                         rms, repairs);
+      write_fault_record(p, line.entry, line.row, col, static_cast<double>(e.got), e.expected, tau, rms, repairs);
     }
   }
   sync_threads();
@@ -282,7 +352,7 @@ SDCGUARD_DEVICE void conclude(const ProbeParams& p) {
     reason = static_cast<Reason>(verdict.reason);
   } else if (verdict.entries_named != 0) {
     outcome = verdict.entries_repaired == verdict.entries_named ? Outcome::kCorrected : Outcome::kCorrupt;
-  } else if (verdict.entries_unjudged != 0) {
+  } else if (verdict.entries_unjudged != 0 || verdict.lines_out_of_range != 0) {
     outcome = Outcome::kUnverified;
     reason = Reason::kRange;
   } else if (verdict.lines_dirty != 0 && p.plan != Plan::kRecompute) {
@@ -307,11 +377,13 @@ SDCGUARD_DEVICE void conclude(const ProbeParams& p) {
   if (p.finish_launched == 0) write_call_record(p, verdict, outcome, reason);
 }
 
-SDCGUARD_KERNEL(sdcguard_escalate_repair, ProbeParams, 256) {
+template <typename T>
+SDCGUARD_DEVICE void repair_pass(const ProbeParams& p) {
   using namespace repair;
-  SDCGUARD_SHARED(float, recompute::kChunk* recompute::kPitch, columns);
-  SDCGUARD_SHARED(float, kSpareLines* recompute::kChunk, lines);
-  SDCGUARD_SHARED(double, 8 * 4 * kWarp, meeting);
+  constexpr bool kExact = kIsExact<T>;
+  SDCGUARD_SHARED(T, recompute::kChunk<T> * recompute::kPitch, columns);
+  SDCGUARD_SHARED(T, kSpareLines * recompute::kChunk<T>, lines);
+  SDCGUARD_SHARED(recompute::Meeting<T>, 8 * 4 * kWarp, meeting);
   SDCGUARD_SHARED(uint32_t, kDigits, digits);
   SDCGUARD_SHARED(uint32_t, 8, state);
   SDCGUARD_SHARED(double, 2 * kThreads / kWarp, sums);
@@ -324,8 +396,19 @@ SDCGUARD_KERNEL(sdcguard_escalate_repair, ProbeParams, 256) {
   const uint32_t listed = load<uint32_t>(p.verdict + offsetof(Verdict, lines_listed), 0);
   const uint32_t dirty = load<uint32_t>(p.verdict + offsetof(Verdict, lines_dirty), 0);
   const uint32_t slots = listed < p.line_slots ? listed : p.line_slots;
-  const FinishScalars scalars = finish_scalars(p.finish);
-  const bool pooled = p.n3 < kEntryMedianMin;
+  // Of the line's entry: they may differ from one to the next.
+  const auto scalars_of = [&p](const Line& line) { return finish_scalars<T>(p.finish, p.delivered != 0, line.entry); };
+  const auto judge = [&](Pool pool, uint32_t i, uint32_t slot, bool has_median, float median, bool audit) {
+    const Line line = listed_line(p, i, slot);
+    const FinishScalars<T> scalars = scalars_of(line);
+    if constexpr (kExact) {
+      judge_line_exact(p, scalars, line, state);
+    } else {
+      if (!has_median) median = median_ratio(p, scalars, pool, digits, state);
+      judge_line(p, scalars, line, median, audit, state, sums);
+    }
+  };
+  const bool pooled = p.n3 < kEntryMedianMin && !kExact;
   // The dirty lines that have slots: in line order.
   const uint32_t sorted = dirty < slots ? dirty : slots;
   if (pooled) {
@@ -334,15 +417,15 @@ SDCGUARD_KERNEL(sdcguard_escalate_repair, ProbeParams, 256) {
       const uint32_t first = first_listed(p, sorted, entry * p.n1);
       const uint32_t end = first_listed(p, sorted, (entry + 1) * p.n1);
       if (first == end) continue;
-      const float median = median_ratio(p, scalars, Pool{first, end, first}, digits, state);
-      for (uint32_t i = first; i < end; ++i) {
-        judge_line(p, scalars, listed_line(p, i, i), median, false, state, sums);
+      float median = 0.0f;
+      if constexpr (!kExact) {
+        median = median_ratio(p, scalars_of(listed_line(p, first, first)), Pool{first, end, first}, digits, state);
       }
+      for (uint32_t i = first; i < end; ++i) judge(Pool{}, i, i, true, median, false);
     }
   }
   for (uint32_t i = (pooled ? sorted : 0) + block_index(); i < slots; i += grid_blocks()) {
-    const float median = median_ratio(p, scalars, Pool{i, i + 1, i}, digits, state);
-    judge_line(p, scalars, listed_line(p, i, i), median, i >= dirty, state, sums);
+    judge(Pool{i, i + 1, i}, i, i, false, 0.0f, i >= dirty);
   }
   const int64_t slices = (p.n3 + recompute::kColumns - 1) / recompute::kColumns;
   const uint32_t spare = p.line_slots + block_index() * kSpareLines;
@@ -356,16 +439,14 @@ SDCGUARD_KERNEL(sdcguard_escalate_repair, ProbeParams, 256) {
         ++count;
       }
       for (int64_t slice = 0; slice < slices; ++slice) {
-        recompute_slice<1>(p, recompute::Group{from, count, spare}, slice * recompute::kColumns, columns, lines,
-                           meeting);
+        recompute_slice<1, T>(p, recompute::Group{from, count, spare}, slice * recompute::kColumns, columns, lines,
+                              meeting);
       }
       sync_threads();
       for (uint32_t l = 0; l < count; ++l) {
-        const Line line = listed_line(p, from + l, spare + l);
         // Pooled lines have slots for all but huge batches (plan.h); beyond them the envelope serves.
-        const Pool own_line = {from + l, from + l + 1, spare + l};
-        const float own = pooled ? p.sigma_envelope : median_ratio(p, scalars, own_line, digits, state);
-        judge_line(p, scalars, line, own, from + l >= dirty, state, sums);
+        judge(Pool{from + l, from + l + 1, spare + l}, from + l, spare + l, pooled, entry_envelope(p),
+              from + l >= dirty);
       }
       from += count;
     }
@@ -377,6 +458,18 @@ SDCGUARD_KERNEL(sdcguard_escalate_repair, ProbeParams, 256) {
     fence_device();
     if (last) conclude(p);
   }
+}
+
+SDCGUARD_KERNEL(sdcguard_escalate_repair, ProbeParams, 256) {
+  repair_pass<float>(p);
+}
+
+SDCGUARD_KERNEL(sdcguard_escalate_repair_f64, ProbeParams, 256) {
+  repair_pass<double>(p);
+}
+
+SDCGUARD_KERNEL(sdcguard_escalate_repair_i32, ProbeParams, 256) {
+  repair_pass<uint32_t>(p);
 }
 
 }  // namespace sdcguard

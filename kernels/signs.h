@@ -36,6 +36,14 @@ SDCGUARD_BOTH uint32_t mix32(uint32_t v) {
   return v ^ (v >> 16);
 }
 
+// Weight of a column in draw d of an exact check (INT8 products, modulo 2^32). Draw 0: odd, so that no single wrong
+// entry can vanish, whatever its size. Draw 1: any, since two entries wrong by 2^31 vanish under any pair of odd
+// weights.
+SDCGUARD_BOTH uint32_t exact_weight(const SignDraw& draw, uint32_t d, uint32_t column) {
+  const uint32_t weight = mix32(mix32(column * 0x9E3779B9u + draw.key.x) + draw.key.y);
+  return d == 0 ? weight | 1u : weight;
+}
+
 // Columns of class b when n3 columns fall into c classes: positions 0 .. class_width - 1.
 SDCGUARD_BOTH uint32_t class_width(int64_t n3, uint32_t c, uint32_t b) {
   return static_cast<uint32_t>((n3 - b + c - 1) / c);

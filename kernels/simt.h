@@ -97,6 +97,13 @@ SDCGUARD_BOTH bool is_nan(float v) {
   return (bits_of(v) & 0x7FFFFFFFu) > 0x7F800000u;
 }
 
+SDCGUARD_BOTH float abs_of(float v) {
+  return float_of(bits_of(v) & 0x7FFFFFFFu);
+}
+SDCGUARD_BOTH double abs_of(double v) {
+  return double_of(bits_of(v) & 0x7FFFFFFFFFFFFFFFull);
+}
+
 SDCGUARD_BOTH float fma(float a, float b, float c) {
   return ::fmaf(a, b, c);
 }
@@ -192,6 +199,56 @@ SDCGUARD_BOTH uint16_t float_to_f16(float v) {
   const uint32_t rebased = magnitude - ((127u - 15u) << 23);
   return static_cast<uint16_t>(sign | ((rebased + 0xFFFu + ((rebased >> 13) & 1u)) >> 13));  // may carry to infinity
 #endif
+}
+
+// FP8 travels as its 8 bits: E4M3 (bias 7, no infinity, one NaN a sign) and E5M2 (the upper byte of an FP16). To float
+// is exact; from float rounds to nearest, ties to even, and saturates at the largest finite value, infinities too. A
+// NaN becomes 0x7F with its sign.
+SDCGUARD_BOTH float e5m2_to_float(uint8_t v) {
+  return f16_to_float(static_cast<uint16_t>(v << 8));
+}
+
+SDCGUARD_BOTH float e4m3_to_float(uint8_t v) {
+  const uint32_t sign = static_cast<uint32_t>(v & 0x80u) << 24;
+  const uint32_t magnitude = v & 0x7Fu;
+  if (magnitude == 0x7Fu) return float_of(sign | 0x7FC00000u);
+  // As an FP32 pattern the shifted bits are the value times 2^-120, subnormals included.
+  const float scaled = float_of(magnitude << 20) * 0x1p120f;
+  return float_of(bits_of(scaled) | sign);
+}
+
+// fraction: bits of it; bias of the exponent; largest: pattern of the largest finite value.
+SDCGUARD_BOTH uint8_t float_to_fp8(float v, uint32_t fraction, uint32_t bias, uint32_t largest) {
+  const uint32_t u = bits_of(v);
+  const uint32_t sign = (u >> 24) & 0x80u;
+  const uint32_t magnitude = u & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return static_cast<uint8_t>(sign | 0x7Fu);
+  const uint32_t lowest = 128u - bias;  // FP32 exponent of the smallest normal value
+  const uint32_t exponent = magnitude >> 23;
+  const uint32_t below = exponent < lowest ? lowest - exponent : 0u;
+  const uint32_t shift = 23u - fraction + below;
+  if (shift > 24u) return static_cast<uint8_t>(sign);  // below half the smallest subnormal
+  const uint32_t mantissa = (magnitude & 0x7FFFFFu) | (exponent != 0 ? 0x800000u : 0u);
+  const uint32_t kept = mantissa >> shift;
+  const uint32_t rest = mantissa & ((1u << shift) - 1u);
+  const uint32_t half = 1u << (shift - 1u);
+  const uint32_t rounded = kept + (rest > half || (rest == half && (kept & 1u) != 0u) ? 1u : 0u);
+  const uint32_t code = (below != 0 ? 0u : (exponent - lowest) << fraction) + rounded;  // a carry moves the exponent up
+  return static_cast<uint8_t>(sign | (code > largest ? largest : code));
+}
+SDCGUARD_BOTH uint8_t float_to_e4m3(float v) {
+  return float_to_fp8(v, 3, 7, 0x7E);
+}
+SDCGUARD_BOTH uint8_t float_to_e5m2(float v) {
+  return float_to_fp8(v, 2, 15, 0x7B);
+}
+
+// Nearest integer, ties to even, saturated; a NaN becomes 0.
+SDCGUARD_BOTH uint8_t float_to_i8(float v) {
+  if (is_nan(v)) return 0;
+  const float bounded = v < -128.0f ? -128.0f : v > 127.0f ? 127.0f : v;
+  const float rounded = (bounded + 0x1.8p23f) - 0x1.8p23f;  // ulp 1: rounds to an integer
+  return static_cast<uint8_t>(static_cast<int8_t>(rounded));
 }
 
 inline constexpr uint32_t kWarp = 32;

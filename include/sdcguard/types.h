@@ -82,9 +82,10 @@ enum class Plan : uint8_t {
   kLine = 1,       // class sums with measured noise, FP32 product (upgraded or native)
   kBlockSums = 2,  // 16-bit output as delivered: class sums of 32 columns, Hoeffding threshold
   kRecompute = 3,  // small product: every line recomputed
+  kExact = 4,      // INT8 to INT32: weighted class sums modulo 2^32
 };
-inline constexpr const char* kPlanNames[] = {"none", "line", "block_sums", "recompute"};
-inline constexpr uint32_t kPlanCount = 4;
+inline constexpr const char* kPlanNames[] = {"none", "line", "block_sums", "recompute", "exact"};
+inline constexpr uint32_t kPlanCount = 5;
 
 // Numeric types of operands and results.
 enum class DataType : uint8_t {
