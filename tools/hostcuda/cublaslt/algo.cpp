@@ -12,8 +12,72 @@ namespace {
 
 constexpr int32_t kAlgoIds[] = {66, 67, 21};
 constexpr uint32_t kTiles[] = {CUBLASLT_MATMUL_TILE_64x64, CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_128x256};
-constexpr uint32_t kEpilogues =
-    CUBLASLT_EPILOGUE_DEFAULT | CUBLASLT_EPILOGUE_RELU | CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_GELU;
+// The epilogues of a type, as the bits that make them up: none for INT8, those without an auxiliary matrix for FP64.
+uint32_t epilogues_of(cudaDataType a) {
+  if (a == CUDA_R_8I) return CUBLASLT_EPILOGUE_DEFAULT;
+  const uint32_t simple = CUBLASLT_EPILOGUE_DEFAULT | CUBLASLT_EPILOGUE_RELU | CUBLASLT_EPILOGUE_BIAS;
+  if (a == CUDA_R_64F) return simple;
+  const uint32_t all = simple | CUBLASLT_EPILOGUE_RELU_AUX_BIAS | CUBLASLT_EPILOGUE_DRELU_BGRAD |
+                       CUBLASLT_EPILOGUE_GELU_AUX_BIAS | CUBLASLT_EPILOGUE_DGELU_BGRAD;
+  const bool fp8 = a == CUDA_R_8F_E4M3 || a == CUDA_R_8F_E5M2;
+  return fp8 ? all : all | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB;
+}
+
+uint32_t pointer_modes_of(cudaDataType scale) {
+  const uint32_t single = CUBLASLT_POINTER_MODE_MASK_HOST | CUBLASLT_POINTER_MODE_MASK_DEVICE;
+  return scale != CUDA_R_32F ? single
+                             : single | CUBLASLT_POINTER_MODE_MASK_DEVICE_VECTOR |
+                                   CUBLASLT_POINTER_MODE_MASK_ALPHA_DEVICE_VECTOR_BETA_ZERO |
+                                   CUBLASLT_POINTER_MODE_MASK_ALPHA_DEVICE_VECTOR_BETA_HOST;
+}
+
+// Bytes that addresses and leading dimensions of a matrix must be multiples of.
+uint32_t alignment_of(cudaDataType a, uint32_t matrix) {
+  if (a == CUDA_R_8F_E4M3 || a == CUDA_R_8F_E5M2) return 16;
+  if (a == CUDA_R_8I) return 4;
+  gemm::Type type{};
+  return type_of(static_cast<cudaDataType>(matrix), &type) ? static_cast<uint32_t>(gemm::bytes_of(type)) : 1;
+}
+
+uint64_t implementation_of(const Algo& algo) {
+  uint64_t flags = 0;
+  switch (algo.a_type) {
+    case CUDA_R_32F:
+      flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
+      break;
+    case CUDA_R_16F:
+      flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F;
+      break;
+    case CUDA_R_16BF:
+      flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF;
+      break;
+    case CUDA_R_64F:
+      flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_64F;
+      break;
+    case CUDA_R_8I:
+      flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_8I;
+      break;
+    case CUDA_R_8F_E4M3:
+      flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_8F_E4M3;
+      break;
+    case CUDA_R_8F_E5M2:
+      flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_8F_E5M2;
+      break;
+    default:
+      break;
+  }
+  if (algo.compute_type == CUBLAS_COMPUTE_32F_FAST_TF32) flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32;
+  flags |= algo.a_type == CUDA_R_64F       ? CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_64F
+           : algo.a_type == CUDA_R_8I      ? CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32I
+           : algo.scale_type == CUDA_R_16F ? CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F
+                                           : CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F;
+  const bool fma =
+      algo.a_type == CUDA_R_64F || (algo.a_type == CUDA_R_32F && algo.compute_type != CUBLAS_COMPUTE_32F_FAST_TF32);
+  flags |= fma                        ? CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA
+           : algo.a_type == CUDA_R_8I ? CUBLASLT_NUMERICAL_IMPL_FLAGS_IMMA
+                                      : CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA;
+  return flags;
+}
 
 bool known_id(int32_t id) {
   return std::find(std::begin(kAlgoIds), std::end(kAlgoIds), id) != std::end(kAlgoIds);
@@ -156,7 +220,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t lightHandle, cublasLtMat
                                        cublasLtMatrixLayout_t Cdesc, cublasLtMatrixLayout_t Ddesc,
                                        const cublasLtMatmulAlgo_t* algo, cublasLtMatmulHeuristicResult_t* result) {
   if (!hostcuda_handle_live(reinterpret_cast<HostcudaHandle*>(lightHandle))) return CUBLAS_STATUS_NOT_INITIALIZED;
-  if (!operationDesc || !Adesc || !Bdesc || !Cdesc || !Ddesc || !algo || !result) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!operationDesc || !Adesc || !Bdesc || !Ddesc || !algo || !result) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!Cdesc) Cdesc = Ddesc;
   hostcuda::Matmul matmul;
   cublasStatus_t status = hostcuda::plan_matmul(*inside(operationDesc), *inside(Adesc), *inside(Bdesc), *inside(Cdesc),
                                                 *inside(Ddesc), &matmul);
@@ -175,10 +240,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t lightHandle, cubl
                                               cublasLtMatmulHeuristicResult_t heuristicResultsArray[],
                                               int* returnAlgoCount) {
   if (!hostcuda_handle_live(reinterpret_cast<HostcudaHandle*>(lightHandle))) return CUBLAS_STATUS_NOT_INITIALIZED;
-  if (!operationDesc || !Adesc || !Bdesc || !Cdesc || !Ddesc || !preference || !heuristicResultsArray ||
-      !returnAlgoCount || requestedAlgoCount < 1) {
+  if (!operationDesc || !Adesc || !Bdesc || !Ddesc || !preference || !heuristicResultsArray || !returnAlgoCount ||
+      requestedAlgoCount < 1) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (!Cdesc) Cdesc = Ddesc;
   *returnAlgoCount = 0;
   hostcuda::Matmul matmul;
   const cublasStatus_t status = hostcuda::plan_matmul(*inside(operationDesc), *inside(Adesc), *inside(Bdesc),
@@ -216,17 +282,18 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* alg
   if (!algo || !hostcuda::known_id(inside(algo)->id)) return CUBLAS_STATUS_INVALID_VALUE;
   const auto give_int = [&](int32_t value) { return hostcuda::give(value, buf, sizeInBytes, sizeWritten); };
   const auto give_uint = [&](uint32_t value) { return hostcuda::give(value, buf, sizeInBytes, sizeWritten); };
-  const auto elem_bytes = [](int32_t type) { return type == CUDA_R_32F ? 4u : 2u; };
+  const hostcuda::Algo& stamped = *inside(algo);
+  const auto a_type = static_cast<cudaDataType>(stamped.a_type);
   switch (attr) {
     case CUBLASLT_ALGO_CAP_SPLITK_SUPPORT:
     case CUBLASLT_ALGO_CAP_UPLO_SUPPORT:
     case CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX:
     case CUBLASLT_ALGO_CAP_CUSTOM_MEMORY_ORDER:
     case CUBLASLT_ALGO_CAP_LD_NEGATIVE:
-    case CUBLASLT_ALGO_CAP_POINTER_ARRAY_BATCH_SUPPORT:
     case CUBLASLT_ALGO_CAP_FLOATING_POINT_EMULATION_SUPPORT:
       return give_int(0);
     case CUBLASLT_ALGO_CAP_STRIDED_BATCH_SUPPORT:
+    case CUBLASLT_ALGO_CAP_POINTER_ARRAY_BATCH_SUPPORT:
     case CUBLASLT_ALGO_CAP_OUT_OF_PLACE_RESULT_SUPPORT:
       return give_int(1);
     case CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK:
@@ -251,28 +318,19 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* alg
       if (sizeWritten) *sizeWritten = 0;
       return CUBLAS_STATUS_SUCCESS;
     case CUBLASLT_ALGO_CAP_POINTER_MODE_MASK:
-      return give_uint(CUBLASLT_POINTER_MODE_MASK_HOST | CUBLASLT_POINTER_MODE_MASK_DEVICE);
+      return give_uint(hostcuda::pointer_modes_of(static_cast<cudaDataType>(stamped.scale_type)));
     case CUBLASLT_ALGO_CAP_EPILOGUE_MASK:
-      return give_uint(hostcuda::kEpilogues);
-    case CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS: {
-      const hostcuda::Algo& stamped = *inside(algo);
-      uint64_t flags =
-          stamped.a_type == CUDA_R_32F ? CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA : CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA;
-      flags |= stamped.scale_type == CUDA_R_16F ? CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F
-                                                : CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F;
-      flags |= stamped.a_type == CUDA_R_32F   ? CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F
-               : stamped.a_type == CUDA_R_16F ? CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F
-                                              : CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF;
-      return hostcuda::give(flags, buf, sizeInBytes, sizeWritten);
-    }
+      return give_uint(hostcuda::epilogues_of(a_type));
+    case CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS:
+      return hostcuda::give(hostcuda::implementation_of(stamped), buf, sizeInBytes, sizeWritten);
     case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES:
-      return give_uint(elem_bytes(inside(algo)->a_type));
+      return give_uint(hostcuda::alignment_of(a_type, static_cast<uint32_t>(stamped.a_type)));
     case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_B_BYTES:
-      return give_uint(elem_bytes(inside(algo)->b_type));
+      return give_uint(hostcuda::alignment_of(a_type, static_cast<uint32_t>(stamped.b_type)));
     case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_C_BYTES:
-      return give_uint(elem_bytes(inside(algo)->c_type));
+      return give_uint(hostcuda::alignment_of(a_type, stamped.c_type));
     case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES:
-      return give_uint(elem_bytes(inside(algo)->d_type));
+      return give_uint(hostcuda::alignment_of(a_type, stamped.d_type));
     default:
       return CUBLAS_STATUS_INVALID_VALUE;
   }

@@ -2,6 +2,8 @@
 // Plan: takes cuBLASLt descriptors, gives a checked product or the status that refuses it; runs on the caller's thread.
 #include "tools/hostcuda/cublaslt/plan.h"
 
+#include <algorithm>
+
 namespace hostcuda {
 namespace {
 
@@ -9,115 +11,290 @@ bool known_operation(int32_t op) {
   return op == CUBLAS_OP_N || op == CUBLAS_OP_T || op == CUBLAS_OP_C;
 }
 
-cublasStatus_t check_layout(const MatrixLayout& layout) {
+// may_broadcast: a leading dimension of 0 (C apart from D: one line for all).
+cublasStatus_t check_layout(const MatrixLayout& layout, bool may_broadcast) {
   if (layout.order < CUBLASLT_ORDER_COL || layout.order > CUBLASLT_ORDER_COL32_2R_4R4) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (layout.batch_mode > CUBLASLT_BATCH_MODE_POINTER_ARRAY) return CUBLAS_STATUS_INVALID_VALUE;
   if (layout.order != CUBLASLT_ORDER_COL && layout.order != CUBLASLT_ORDER_ROW) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (layout.batch_mode != CUBLASLT_BATCH_MODE_STRIDED || layout.plane_offset != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (layout.plane_offset != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   constexpr uint64_t kMostLines = uint64_t{1} << 62;
   if (layout.rows > kMostLines || layout.cols > kMostLines || layout.batch_count < 1) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  const uint64_t line = layout.order == CUBLASLT_ORDER_ROW ? layout.cols : layout.rows;
-  if (layout.ld < 0 || static_cast<uint64_t>(layout.ld) < (line ? line : 1)) return CUBLAS_STATUS_INVALID_VALUE;
+  const uint64_t line = std::max<uint64_t>(1, layout.order == CUBLASLT_ORDER_ROW ? layout.cols : layout.rows);
+  if (may_broadcast && layout.ld == 0) return CUBLAS_STATUS_SUCCESS;
+  if (layout.ld < 0 || static_cast<uint64_t>(layout.ld) < line) return CUBLAS_STATUS_INVALID_VALUE;
   return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t check_desc(const MatmulDesc& desc) {
-  if (!known_operation(desc.transa) || !known_operation(desc.transb)) return CUBLAS_STATUS_INVALID_VALUE;
-  if (desc.a_scale_pointer || desc.b_scale_pointer || desc.c_scale_pointer || desc.d_scale_pointer ||
-      desc.amax_d_pointer || desc.d_out_scale_pointer) {
-    return CUBLAS_STATUS_INVALID_VALUE;  // documented for types narrower than 16 bits only
-  }
-  if (desc.pointer_mode != CUBLASLT_POINTER_MODE_HOST && desc.pointer_mode != CUBLASLT_POINTER_MODE_DEVICE) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
-  if (desc.transc != CUBLAS_OP_N || desc.fill_mode != CUBLAS_FILL_MODE_FULL || desc.emulation_descriptor ||
-      desc.a_scale_mode || desc.b_scale_mode || desc.c_scale_mode || desc.d_scale_mode || desc.d_out_scale_mode ||
-      desc.aux_scale_mode || desc.aux_scale_pointer || desc.aux_amax_pointer) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-bool epilogue_of(uint32_t epilogue, Activation* activation, bool* bias) {
-  switch (epilogue) {
-    case CUBLASLT_EPILOGUE_DEFAULT:
-    case CUBLASLT_EPILOGUE_BIAS:
-      *activation = Activation::kNone;
-      break;
-    case CUBLASLT_EPILOGUE_RELU:
-    case CUBLASLT_EPILOGUE_RELU_BIAS:
-      *activation = Activation::kRelu;
-      break;
-    case CUBLASLT_EPILOGUE_GELU:
-    case CUBLASLT_EPILOGUE_GELU_BIAS:
-      *activation = Activation::kGelu;
-      break;
-    default:
-      return false;
-  }
-  *bias = (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
-  return true;
 }
 
 Matrix matrix_of(const MatrixLayout& layout, gemm::Type type) {
   return {0, layout.ld, layout.batch_stride, type, layout.order == CUBLASLT_ORDER_ROW};
 }
 
+// What one epilogue asks for.
+struct Epilogue {
+  uint32_t value;
+  Activation activation;
+  BiasUse bias;
+  bool aux;
+};
+constexpr Epilogue kEpilogues[] = {
+    {CUBLASLT_EPILOGUE_DEFAULT, Activation::kNone, BiasUse::kNone, false},
+    {CUBLASLT_EPILOGUE_RELU, Activation::kRelu, BiasUse::kNone, false},
+    {CUBLASLT_EPILOGUE_RELU_AUX, Activation::kRelu, BiasUse::kNone, true},
+    {CUBLASLT_EPILOGUE_BIAS, Activation::kNone, BiasUse::kAdd, false},
+    {CUBLASLT_EPILOGUE_RELU_BIAS, Activation::kRelu, BiasUse::kAdd, false},
+    {CUBLASLT_EPILOGUE_RELU_AUX_BIAS, Activation::kRelu, BiasUse::kAdd, true},
+    {CUBLASLT_EPILOGUE_DRELU, Activation::kReluGradient, BiasUse::kNone, true},
+    {CUBLASLT_EPILOGUE_DRELU_BGRAD, Activation::kReluGradient, BiasUse::kGradientOfD, true},
+    {CUBLASLT_EPILOGUE_GELU, Activation::kGelu, BiasUse::kNone, false},
+    {CUBLASLT_EPILOGUE_GELU_AUX, Activation::kGelu, BiasUse::kNone, true},
+    {CUBLASLT_EPILOGUE_GELU_BIAS, Activation::kGelu, BiasUse::kAdd, false},
+    {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, Activation::kGelu, BiasUse::kAdd, true},
+    {CUBLASLT_EPILOGUE_DGELU, Activation::kGeluGradient, BiasUse::kNone, true},
+    {CUBLASLT_EPILOGUE_DGELU_BGRAD, Activation::kGeluGradient, BiasUse::kGradientOfD, true},
+    {CUBLASLT_EPILOGUE_BGRADA, Activation::kNone, BiasUse::kGradientOfA, false},
+    {CUBLASLT_EPILOGUE_BGRADB, Activation::kNone, BiasUse::kGradientOfB, false},
+};
+
+// The five descriptors of one call on their way into a product.
+class Planner {
+ public:
+  Planner(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,
+          const MatrixLayout& d, Matmul* out)
+      : desc_(desc), a_(a), b_(b), c_(c), d_(d), out_(*out) {}
+
+  cublasStatus_t operator()() {
+    out_ = Matmul{};
+    using Step = cublasStatus_t (Planner::*)();
+    constexpr Step kSteps[] = {&Planner::layouts, &Planner::shape,     &Planner::types,  &Planner::switches,
+                               &Planner::scalars, &Planner::alignment, &Planner::scales, &Planner::epilogue};
+    for (const Step step : kSteps) {
+      const cublasStatus_t status = (this->*step)();
+      if (status != CUBLAS_STATUS_SUCCESS) return status;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+  }
+
+ private:
+  cublasStatus_t layouts() {
+    for (const MatrixLayout* layout : {&a_, &b_, &c_, &d_}) {
+      const cublasStatus_t status = check_layout(*layout, layout == &c_);
+      if (status != CUBLAS_STATUS_SUCCESS) return status;
+      if (layout->batch_count != d_.batch_count) return CUBLAS_STATUS_INVALID_VALUE;
+      if (layout->batch_mode != d_.batch_mode) return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    const bool overlaps = d_.batch_mode == CUBLASLT_BATCH_MODE_STRIDED && d_.batch_count > 1 && d_.batch_stride == 0;
+    return overlaps ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+  }
+
+  cublasStatus_t shape() {
+    if (!known_operation(desc_.transa) || !known_operation(desc_.transb)) return CUBLAS_STATUS_INVALID_VALUE;
+    out_.transpose_a = desc_.transa != CUBLAS_OP_N;
+    out_.transpose_b = desc_.transb != CUBLAS_OP_N;
+    const uint64_t m = out_.transpose_a ? a_.cols : a_.rows;
+    const uint64_t k = out_.transpose_a ? a_.rows : a_.cols;
+    const uint64_t n = out_.transpose_b ? b_.rows : b_.cols;
+    const uint64_t k_of_b = out_.transpose_b ? b_.cols : b_.rows;
+    if (k != k_of_b || d_.rows != m || d_.cols != n || c_.rows != m || c_.cols != n) return CUBLAS_STATUS_INVALID_VALUE;
+    out_.m = static_cast<int64_t>(m);
+    out_.n = static_cast<int64_t>(n);
+    out_.k = static_cast<int64_t>(k);
+    out_.batch = d_.batch_count;
+    return CUBLAS_STATUS_SUCCESS;
+  }
+
+  cublasStatus_t types() {
+    const auto type = [](uint32_t number) { return static_cast<cudaDataType>(number); };
+    const cublasStatus_t status = hostcuda_check_types(static_cast<cublasComputeType_t>(desc_.compute_type),
+                                                       type(static_cast<uint32_t>(desc_.scale_type)), type(a_.type),
+                                                       type(b_.type), type(c_.type), type(d_.type), &out_.compute);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (c_.order != d_.order) return CUBLAS_STATUS_NOT_SUPPORTED;
+    gemm::Type a{};
+    gemm::Type b{};
+    gemm::Type c{};
+    gemm::Type d{};
+    if (!type_of(type(a_.type), &a) || !type_of(type(b_.type), &b) || !type_of(type(c_.type), &c) ||
+        !type_of(type(d_.type), &d)) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    out_.a = matrix_of(a_, a);
+    out_.b = matrix_of(b_, b);
+    out_.c = matrix_of(c_, c);
+    out_.d = matrix_of(d_, d);
+    fp8_ = gemm::is_fp8(a);
+    if (fp8_ && desc_.fast_accum) out_.compute = gemm::Compute::kFp8Fast;
+    return CUBLAS_STATUS_SUCCESS;
+  }
+
+  cublasStatus_t switches() {
+    if (desc_.transc != CUBLAS_OP_N || desc_.fill_mode != CUBLAS_FILL_MODE_FULL || desc_.emulation_descriptor) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+  }
+
+  // Pointer modes with vectors are those of FP32 scalars.
+  cublasStatus_t scalars() {
+    const bool alpha_vector = desc_.pointer_mode >= CUBLASLT_POINTER_MODE_DEVICE_VECTOR;
+    if (desc_.pointer_mode < CUBLASLT_POINTER_MODE_HOST ||
+        desc_.pointer_mode > CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (alpha_vector && desc_.scale_type != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (desc_.pointer_mode == CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_ZERO && desc_.alpha_vector_batch_stride) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    out_.alpha.per_row = alpha_vector;
+    out_.alpha.batch_stride = alpha_vector ? desc_.alpha_vector_batch_stride : 0;
+    out_.beta.per_row = desc_.pointer_mode == CUBLASLT_POINTER_MODE_DEVICE_VECTOR;
+    return CUBLAS_STATUS_SUCCESS;
+  }
+
+  // Whether k is the fast index of op(X) as stored: A transposed, B not (the "TN" format).
+  bool k_is_contiguous(const Matrix& matrix, bool is_a) const {
+    const bool transposed = is_a ? out_.transpose_a : out_.transpose_b;
+    return (transposed == is_a) != matrix.row_major;
+  }
+  bool is_tn() const { return k_is_contiguous(out_.a, true) && k_is_contiguous(out_.b, false); }
+
+  // What FP8 and INT8 kernels ask of shapes; addresses are looked at in the call.
+  cublasStatus_t alignment() {
+    const auto whole = [](int64_t elements, gemm::Type type, int64_t bytes) {
+      return elements * gemm::bytes_of(type) % bytes == 0;
+    };
+    const int64_t needed = least_alignment(out_);
+    if (needed == 0) return CUBLAS_STATUS_SUCCESS;
+    for (const Matrix* matrix : {&out_.a, &out_.b, &out_.c, &out_.d}) {
+      if (!whole(matrix->ld, matrix->type, needed)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (fp8_) {
+      const int64_t d_line = out_.d.row_major ? out_.n : out_.m;
+      const int64_t a_line = k_is_contiguous(out_.a, true) ? out_.k : out_.m;
+      const int64_t b_line = k_is_contiguous(out_.b, false) ? out_.k : out_.n;
+      if (!whole(a_line, out_.a.type, needed) || !whole(b_line, out_.b.type, needed) ||
+          !whole(d_line, out_.d.type, needed)) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+      }
+      const bool any_layout = hostcuda_gemm_compute_capability() >= 100;
+      return any_layout || is_tn() ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    // INT8: documented for the tensor-core kernels. With an INT32 D other layouts run too, as through cublasGemmEx.
+    if (out_.d.type != gemm::Type::kInt8) return CUBLAS_STATUS_SUCCESS;
+    return is_tn() && out_.m % 4 == 0 && out_.k % 4 == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+
+  cublasStatus_t scales() {
+    const bool fp8_d = gemm::is_fp8(out_.d.type);
+    if (!fp8_ && (desc_.a_scale_pointer || desc_.b_scale_pointer)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!fp8_d && (desc_.d_scale_pointer || desc_.amax_d_pointer)) return CUBLAS_STATUS_INVALID_VALUE;
+    // C is never FP8; the D_OUT scales are those of block-scaled results.
+    if (desc_.c_scale_pointer || desc_.d_out_scale_pointer) return CUBLAS_STATUS_INVALID_VALUE;
+    if (desc_.c_scale_mode || desc_.d_scale_mode || desc_.d_out_scale_mode || desc_.aux_scale_mode) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (desc_.a_scale_mode || desc_.b_scale_mode) {
+      const bool vectors = desc_.a_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
+                           desc_.b_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+      // Vectors: results of 16 bits and more, Hopper and later. Blocks: none.
+      if (!vectors || !fp8_ || fp8_d || hostcuda_gemm_compute_capability() < 90) return CUBLAS_STATUS_NOT_SUPPORTED;
+      if (!desc_.a_scale_pointer || !desc_.b_scale_pointer) return CUBLAS_STATUS_INVALID_VALUE;
+      out_.scales.vectors = true;
+    }
+    out_.scales.a = desc_.a_scale_pointer;
+    out_.scales.b = desc_.b_scale_pointer;
+    out_.scales.d = desc_.d_scale_pointer;
+    out_.scales.amax = desc_.amax_d_pointer;
+    return CUBLAS_STATUS_SUCCESS;
+  }
+
+  cublasStatus_t epilogue() {
+    const auto* found = std::find_if(std::begin(kEpilogues), std::end(kEpilogues),
+                                     [&](const Epilogue& known) { return known.value == desc_.epilogue; });
+    if (found == std::end(kEpilogues)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    const bool plain = found->value == CUBLASLT_EPILOGUE_DEFAULT;
+    const bool of_operand = found->bias == BiasUse::kGradientOfA || found->bias == BiasUse::kGradientOfB;
+    if (!plain && out_.a.type == gemm::Type::kInt8) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (of_operand && fp8_) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (out_.d.type == gemm::Type::kFp64 && found->value > CUBLASLT_EPILOGUE_RELU_BIAS)
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (out_.d.row_major) {
+      // Documented: no activation with bias over a row-major D. Auxiliary matrices and gradients are column-major.
+      const bool both = found->activation != Activation::kNone && found->bias != BiasUse::kNone;
+      if (both || found->aux || of_operand) return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    out_.activation = found->activation;
+    out_.bias_use = found->bias;
+    out_.bias_stride = desc_.bias_batch_stride;
+    const cublasStatus_t status = bias_type(of_operand);
+    return status == CUBLAS_STATUS_SUCCESS ? auxiliary(found->aux) : status;
+  }
+
+  // The type that the documented table gives the bias: D's; for FP8 operands BF16 beside an FP32 D and C's type beside
+  // an FP8 one. A gradient of an operand may also have the operand's type.
+  cublasStatus_t bias_type(bool of_operand) {
+    out_.bias_type = out_.d.type;
+    if (fp8_ && out_.d.type == gemm::Type::kFp32) out_.bias_type = gemm::Type::kBf16;
+    if (gemm::is_fp8(out_.d.type)) out_.bias_type = out_.c.type;
+    if (out_.bias_use == BiasUse::kNone || desc_.bias_data_type == -1) return CUBLAS_STATUS_SUCCESS;
+    gemm::Type asked{};
+    if (!type_of(static_cast<cudaDataType>(desc_.bias_data_type), &asked)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (asked != out_.bias_type && !(of_operand && asked == out_.a.type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    out_.bias_type = asked;
+    return CUBLAS_STATUS_SUCCESS;
+  }
+
+  cublasStatus_t auxiliary(bool used) {
+    const bool fp8_scales = desc_.aux_scale_pointer || desc_.aux_amax_pointer;
+    if (!used) return fp8_scales ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+    const bool mask = out_.activation == Activation::kRelu || out_.activation == Activation::kReluGradient;
+    const bool written = out_.activation == Activation::kRelu || out_.activation == Activation::kGelu;
+    const int64_t unit = mask ? 128 : 8;
+    if (desc_.aux_ld % unit != 0 || desc_.aux_ld < out_.m) return CUBLAS_STATUS_INVALID_VALUE;
+    if (out_.batch > 1) {
+      if (desc_.aux_batch_stride % unit != 0) return CUBLAS_STATUS_INVALID_VALUE;
+      if (written && desc_.aux_batch_stride == 0) return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    out_.aux.ld = desc_.aux_ld;
+    out_.aux.stride = desc_.aux_batch_stride;
+    out_.aux.type = out_.d.type;
+    if (!mask && desc_.aux_data_type != -1) {
+      // D's type; beside an FP8 D also C's.
+      gemm::Type asked{};
+      if (!type_of(static_cast<cudaDataType>(desc_.aux_data_type), &asked)) return CUBLAS_STATUS_INVALID_VALUE;
+      if (asked != out_.d.type && !(gemm::is_fp8(out_.d.type) && asked == out_.c.type)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+      }
+      out_.aux.type = asked;
+    }
+    if (fp8_scales && (mask || !gemm::is_fp8(out_.aux.type))) return CUBLAS_STATUS_INVALID_VALUE;
+    out_.aux.scale = desc_.aux_scale_pointer;
+    out_.aux.amax = desc_.aux_amax_pointer;
+    return CUBLAS_STATUS_SUCCESS;
+  }
+
+  const MatmulDesc& desc_;
+  const MatrixLayout& a_;
+  const MatrixLayout& b_;
+  const MatrixLayout& c_;
+  const MatrixLayout& d_;
+  Matmul& out_;
+  bool fp8_ = false;
+};
+
 }  // namespace
+
+int64_t least_alignment(const Matmul& matmul) {
+  if (gemm::is_fp8(matmul.a.type)) return 16;
+  return matmul.a.type == gemm::Type::kInt8 ? 4 : 0;
+}
 
 cublasStatus_t plan_matmul(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,
                            const MatrixLayout& d, Matmul* out) {
-  for (const MatrixLayout* layout : {&a, &b, &c, &d}) {
-    const cublasStatus_t status = check_layout(*layout);
-    if (status != CUBLAS_STATUS_SUCCESS) return status;
-    if (layout->batch_count != d.batch_count) return CUBLAS_STATUS_INVALID_VALUE;
-  }
-  cublasStatus_t status = check_desc(desc);
-  if (status != CUBLAS_STATUS_SUCCESS) return status;
-
-  *out = Matmul{};
-  out->transpose_a = desc.transa != CUBLAS_OP_N;
-  out->transpose_b = desc.transb != CUBLAS_OP_N;
-  const uint64_t m = out->transpose_a ? a.cols : a.rows;
-  const uint64_t k = out->transpose_a ? a.rows : a.cols;
-  const uint64_t n = out->transpose_b ? b.rows : b.cols;
-  const uint64_t k_of_b = out->transpose_b ? b.cols : b.rows;
-  if (k != k_of_b || d.rows != m || d.cols != n || c.rows != m || c.cols != n) return CUBLAS_STATUS_INVALID_VALUE;
-  out->m = static_cast<int64_t>(m);
-  out->n = static_cast<int64_t>(n);
-  out->k = static_cast<int64_t>(k);
-  out->batch = d.batch_count;
-
-  status = hostcuda_check_types(static_cast<cublasComputeType_t>(desc.compute_type),
-                                static_cast<cudaDataType>(desc.scale_type), static_cast<cudaDataType>(a.type),
-                                static_cast<cudaDataType>(b.type), static_cast<cudaDataType>(c.type),
-                                static_cast<cudaDataType>(d.type), &out->compute);
-  if (status != CUBLAS_STATUS_SUCCESS) return status;
-  if (c.order != d.order) return CUBLAS_STATUS_NOT_SUPPORTED;
-
-  bool has_bias = false;
-  if (!epilogue_of(desc.epilogue, &out->activation, &has_bias)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (has_bias && out->activation != Activation::kNone && d.order == CUBLASLT_ORDER_ROW) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;  // documented: no activation with bias over a row-major D
-  }
-  gemm::Type in;
-  gemm::Type result;
-  if (!type_of(static_cast<cudaDataType>(a.type), &in) || !type_of(static_cast<cudaDataType>(d.type), &result)) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
-  out->bias_type = result;
-  out->bias_stride = desc.bias_batch_stride;
-  if (has_bias && desc.bias_data_type != -1 && static_cast<uint32_t>(desc.bias_data_type) != d.type) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;  // for 16-bit and FP32 operands the only bias type is D's
-  }
-  out->a = matrix_of(a, in);
-  out->b = matrix_of(b, in);
-  out->c = matrix_of(c, result);
-  out->d = matrix_of(d, result);
-  return CUBLAS_STATUS_SUCCESS;
+  return Planner(desc, a, b, c, d, out)();
 }
 
 }  // namespace hostcuda

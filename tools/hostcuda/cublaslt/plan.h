@@ -8,14 +8,18 @@
 
 namespace hostcuda {
 
-// Reads the five descriptors, none of them null, and fills *out but for name, addresses and scalars (out->bias too: 0;
-// bias_type and bias_stride are filled). Pure; dereferences nothing but the descriptors.
+// Reads the five descriptors, none of them null, and fills *out but for the name, the addresses of matrices, bias and
+// auxiliary matrix, and the values of scalars. Pure; dereferences nothing but the descriptors.
 // SUCCESS;
-// INVALID_VALUE: shapes, leading dimensions or batch counts that do not fit together, unknown transpose or epilogue
-//   values, scale or amax pointers for types that have none;
-// NOT_SUPPORTED: understood and not offered (types, orders, batch and pointer modes, epilogues, emulation).
+// INVALID_VALUE: shapes, leading dimensions or batch counts that do not fit together, unknown transpose, order or pointer
+//   mode, scale or amax pointers for types that have none, an auxiliary matrix of the wrong type or leading dimension;
+// NOT_SUPPORTED: understood and not offered (types, orders, mixed batch modes, alignment and layout of FP8 and INT8,
+//   block scales, epilogues, emulation).
 cublasStatus_t plan_matmul(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,
                            const MatrixLayout& d, Matmul* out);
+
+// What addresses and leading dimensions must be multiples of, in bytes, beyond their type: FP8 16, INT8 4, else 0.
+int64_t least_alignment(const Matmul& matmul);
 
 // Whether `algo` was made for the types of this call and can run as configured. SUCCESS, INVALID_VALUE (stamped with
 // other types, or never initialised), NOT_SUPPORTED (configuration).

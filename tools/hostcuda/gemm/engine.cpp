@@ -325,6 +325,10 @@ void hostcuda_gemm_release(Outcome* outcome) {
   *outcome = Outcome{nullptr, 0, 0};
 }
 
+int hostcuda_gemm_compute_capability(void) {
+  return hostcuda::gemm::settings().order.compute_capability;
+}
+
 const char* hostcuda_gemm_order_name(void) {
   return hostcuda::gemm::settings().order.name.c_str();
 }

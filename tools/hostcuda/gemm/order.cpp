@@ -23,16 +23,17 @@ struct NamedOrder {
   StepModel fp8_step;
   bool has_bf16;
   bool has_fp8;
+  int compute_capability;
 };
 // N and g of each device: tests/hostcuda/golden/README.md.
 constexpr NamedOrder kOrders[] = {
-    {"h100", Rule::kTensorCore, {16, 2}, {32, -10}, true, true},
-    {"a100", Rule::kTensorCore, {8, 1}, {0, 0}, true, false},
-    {"ada", Rule::kTensorCore, {8, 1}, {16, -10}, true, true},
-    {"v100", Rule::kTensorCore, {4, 0}, {0, 0}, false, false},
-    {"b200", Rule::kTensorCore, {16, 2}, {32, 2, true}, true, true},
-    {"rounded16", Rule::kRounded16, {0, 0}, {0, 0}, true, true},
-    {"sequential", Rule::kSequential, {0, 0}, {0, 0}, true, true},
+    {"h100", Rule::kTensorCore, {16, 2}, {32, -10}, true, true, 90},
+    {"a100", Rule::kTensorCore, {8, 1}, {0, 0}, true, false, 80},
+    {"ada", Rule::kTensorCore, {8, 1}, {16, -10}, true, true, 89},
+    {"v100", Rule::kTensorCore, {4, 0}, {0, 0}, false, false, 70},
+    {"b200", Rule::kTensorCore, {16, 2}, {32, 2, true}, true, true, 100},
+    {"rounded16", Rule::kRounded16, {0, 0}, {0, 0}, true, true, 90},
+    {"sequential", Rule::kSequential, {0, 0}, {0, 0}, true, true, 90},
 };
 
 struct FormatFacts {
@@ -197,7 +198,8 @@ bool parse_order(std::string_view text, Order* order, std::string* error) {
     *error = "\"" + std::string(text) + "\" is not an accumulation order; allowed: " + kAllowed;
     return false;
   }
-  *order = Order{std::string(text), found->rule, found->step, found->fp8_step, found->has_bf16, found->has_fp8, splits};
+  *order = Order{std::string(text),         found->rule, found->step, found->fp8_step, found->has_bf16, found->has_fp8,
+                 found->compute_capability, splits};
   return true;
 }
 

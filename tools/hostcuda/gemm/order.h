@@ -68,7 +68,8 @@ struct Order {
   StepModel fp8_step;  // kTensorCore: of FP8 operands
   bool has_bf16;       // BF16 and TF32; false: NOT_SUPPORTED, as on the real device
   bool has_fp8;
-  int splits;  // S >= 1: k in S slices, each from +0, partial results added RN in slice order
+  int compute_capability;  // times ten
+  int splits;              // S >= 1: k in S slices, each from +0, partial results added RN in slice order
 };
 
 // Reads NAME or NAME/splitS, S in [1, 64]. False: *error says what was wrong and lists what is allowed.
