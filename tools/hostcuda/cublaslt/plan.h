@@ -11,7 +11,8 @@ namespace hostcuda {
 // Reads the five descriptors, none of them null, and fills *out but for the name, the addresses of matrices, bias and
 // auxiliary matrix, and the values of scalars. Pure; dereferences nothing but the descriptors.
 // SUCCESS;
-// INVALID_VALUE: shapes, leading dimensions or batch counts that do not fit together, unknown transpose, order or pointer
+// INVALID_VALUE: shapes, leading dimensions or batch counts that do not fit together, unknown transpose, order or
+// pointer
 //   mode, scale or amax pointers for types that have none, an auxiliary matrix of the wrong type or leading dimension;
 // NOT_SUPPORTED: understood and not offered (types, orders, mixed batch modes, alignment and layout of FP8 and INT8,
 //   block scales, epilogues, emulation).

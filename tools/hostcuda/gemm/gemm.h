@@ -147,8 +147,8 @@ uint64_t hostcuda_gemm_next_index(int32_t device);
 hostcuda::gemm::Status hostcuda_gemm_run(const hostcuda::gemm::Product* product, hostcuda::gemm::Outcome* outcome);
 void hostcuda_gemm_release(hostcuda::gemm::Outcome* outcome);
 
-// Compute capability of the device that the order stands for, times ten: v100 70, a100 80, ada 89, b200 100; h100 and the
-// generic orders 90.
+// Compute capability of the device that the order stands for, times ten: v100 70, a100 80, ada 89, b200 100; h100 and
+// the generic orders 90.
 int hostcuda_gemm_compute_capability(void);
 
 // Name of the order in force, for output ("h100", "rounded16/split4", ...). Static storage.
