@@ -376,11 +376,10 @@ TEST_F(VectorTest, ModifiedRotations) {
       }
       const Data<T> x(40, seed());
       const Data<T> y(40, seed());
-      const Data<T> param(5, 0);
-      EXPECT_EQ(
-          cudaMemcpy(param.dev(), on_device ? data.dev() + 4 : data.host.data() + 4, 5 * sizeof(T), cudaMemcpyDefault),
-          cudaSuccess);
-      const T* given = on_device ? param.dev() : data.host.data() + 4;
+      Data<T> param(5, 0);
+      for (size_t i = 0; i < 5; ++i) param.host[i] = static_cast<T>(out[4 + i]);
+      param.upload();
+      const T* given = on_device ? param.dev() : param.host.data();
       CALL(handle_, kN, x.dev(), 2, y.dev(), 1, given);
       std::vector<double> want_x = x.wide;
       std::vector<double> want_y = y.wide;

@@ -112,7 +112,7 @@ cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_
   return read_state(handle, &cublasContext::pointer_mode, mode);
 }
 
-// Kept and given back; every mode computes the same bits here.
+// TF32_TENSOR_OP_MATH makes FP32 products TF32 (gemm.h); the others are kept and given back.
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) {
   return write_state(handle, &cublasContext::math_mode, mode, known_math_mode(mode));
 }
@@ -136,6 +136,59 @@ cublasStatus_t cublasSetSmCountTarget(cublasHandle_t handle, int smCountTarget) 
 
 cublasStatus_t cublasGetSmCountTarget(cublasHandle_t handle, int* smCountTarget) {
   return read_state(handle, &cublasContext::sm_count_target, smCountTarget);
+}
+
+cublasStatus_t cublasSetEmulationStrategy(cublasHandle_t handle, cublasEmulationStrategy_t strategy) {
+  return write_state(handle, &cublasContext::emulation_strategy, strategy,
+                     strategy >= CUBLAS_EMULATION_STRATEGY_DEFAULT && strategy <= CUBLAS_EMULATION_STRATEGY_EAGER);
+}
+
+cublasStatus_t cublasGetEmulationStrategy(cublasHandle_t handle, cublasEmulationStrategy_t* strategy) {
+  return read_state(handle, &cublasContext::emulation_strategy, strategy);
+}
+
+cublasStatus_t cublasSetEmulationSpecialValuesSupport(cublasHandle_t handle, cudaEmulationSpecialValuesSupport mask) {
+  return write_state(handle, &cublasContext::emulation_special_values, mask, true);
+}
+
+cublasStatus_t cublasGetEmulationSpecialValuesSupport(cublasHandle_t handle, cudaEmulationSpecialValuesSupport* mask) {
+  return read_state(handle, &cublasContext::emulation_special_values, mask);
+}
+
+cublasStatus_t cublasSetFixedPointEmulationMantissaControl(cublasHandle_t handle,
+                                                           cudaEmulationMantissaControl control) {
+  return write_state(
+      handle, &cublasContext::mantissa_control, control,
+      control == CUDA_EMULATION_MANTISSA_CONTROL_DYNAMIC || control == CUDA_EMULATION_MANTISSA_CONTROL_FIXED);
+}
+
+cublasStatus_t cublasGetFixedPointEmulationMantissaControl(cublasHandle_t handle,
+                                                           cudaEmulationMantissaControl* control) {
+  return read_state(handle, &cublasContext::mantissa_control, control);
+}
+
+cublasStatus_t cublasSetFixedPointEmulationMaxMantissaBitCount(cublasHandle_t handle, int count) {
+  return write_state(handle, &cublasContext::mantissa_max_bits, count, count >= 0);
+}
+
+cublasStatus_t cublasGetFixedPointEmulationMaxMantissaBitCount(cublasHandle_t handle, int* count) {
+  return read_state(handle, &cublasContext::mantissa_max_bits, count);
+}
+
+cublasStatus_t cublasSetFixedPointEmulationMantissaBitOffset(cublasHandle_t handle, int offset) {
+  return write_state(handle, &cublasContext::mantissa_bit_offset, offset, true);
+}
+
+cublasStatus_t cublasGetFixedPointEmulationMantissaBitOffset(cublasHandle_t handle, int* offset) {
+  return read_state(handle, &cublasContext::mantissa_bit_offset, offset);
+}
+
+cublasStatus_t cublasSetFixedPointEmulationMantissaBitCountPointer(cublasHandle_t handle, int* count) {
+  return write_state(handle, &cublasContext::mantissa_bit_count, count, true);
+}
+
+cublasStatus_t cublasGetFixedPointEmulationMantissaBitCountPointer(cublasHandle_t handle, int** count) {
+  return read_state(handle, &cublasContext::mantissa_bit_count, count);
 }
 
 const char* cublasGetStatusName(cublasStatus_t status) {

@@ -18,6 +18,13 @@ struct cublasContext {
   cublasMath_t math_mode = CUBLAS_DEFAULT_MATH;
   cublasAtomicsMode_t atomics_mode = CUBLAS_ATOMICS_NOT_ALLOWED;
   int sm_count_target = 0;
+  // How FP32 and FP64 products may be emulated. Kept and given back: products here are never emulated.
+  cublasEmulationStrategy_t emulation_strategy = CUBLAS_EMULATION_STRATEGY_DEFAULT;
+  cudaEmulationSpecialValuesSupport emulation_special_values = CUDA_EMULATION_SPECIAL_VALUES_SUPPORT_DEFAULT;
+  cudaEmulationMantissaControl mantissa_control = CUDA_EMULATION_MANTISSA_CONTROL_DYNAMIC;
+  int mantissa_max_bits = 0;
+  int mantissa_bit_offset = 0;
+  int* mantissa_bit_count = nullptr;
   void* workspace = nullptr;  // kept for its checks; products here need none
   size_t workspace_bytes = 0;
 };

@@ -33,9 +33,23 @@ struct GemmArguments {
 };
 
 // Checks everything and enqueues. NOT_INITIALIZED (no live handle); INVALID_VALUE (operation, algorithm, negative size,
-// leading dimension; then, with something to do: no alpha, beta or C); NOT_SUPPORTED (types); SUCCESS with nothing done
-// where m, n or batch is 0; else what hostcuda_matmul says.
+// leading dimension; then, with something to do: no alpha, beta or C); NOT_SUPPORTED (types; INT8 into INT32 with an
+// address or a leading dimension that is no multiple of 4); SUCCESS with nothing done where m, n or batch is 0; else
+// what hostcuda_matmul says. FP32 under the math mode TF32 runs as CUBLAS_COMPUTE_32F_FAST_TF32 does.
 cublasStatus_t gemm_call(const GemmArguments& x);
+
+// The compute type that the product runs in, the handle's math mode taken into account.
+int effective_compute(const GemmArguments& x);
+// Type of alpha and beta.
+cudaDataType scale_of(int compute, bool complex);
+
+inline bool is_complex(int type) {
+  return type == CUDA_C_32F || type == CUDA_C_64F || type == CUDA_C_8I;
+}
+// Complex products are plain loops in the type of C, no products of the engine: no order, no fault reaches them.
+// complex_types: SUCCESS or NOT_SUPPORTED, as the documented table says. complex_gemm enqueues a checked call.
+cublasStatus_t complex_types(int compute, int a_type, int b_type, int c_type);
+cublasStatus_t complex_gemm(const GemmArguments& x);
 
 // A grouped batch: group g has group_size[g] problems of one shape, one alpha and one beta, and its matrices are the
 // next group_size[g] of the pointer arrays (device memory, each of all problems). Every other array is in host memory

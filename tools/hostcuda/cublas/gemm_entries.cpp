@@ -16,6 +16,7 @@ cublasStatus_t gemm_ex(const GemmArguments& x) {
 // The compute type of the entry points that name none: that of their elements.
 constexpr int kSingle = CUBLAS_COMPUTE_32F;
 constexpr int kHalf = CUBLAS_COMPUTE_16F;
+constexpr int kDouble = CUBLAS_COMPUTE_64F;
 
 }  // namespace
 
@@ -65,13 +66,16 @@ constexpr int kHalf = CUBLAS_COMPUTE_16F;
                                     group_count, computeType}, {m, n, k, lda, ldb, ldc, group_size});                  \
   }
 
-#define HOSTCUDA_SGEMM_EX(name, Size)                                                                                  \
+#define HOSTCUDA_SCALED_EX(name, Size, S)                                                                                  \
   cublasStatus_t name(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, Size m, Size n,       \
-                      Size k, const float* alpha, const void* A, cudaDataType Atype, Size lda, const void* B,          \
-                      cudaDataType Btype, Size ldb, const float* beta, void* C, cudaDataType Ctype, Size ldc) {        \
+                      Size k, const S* alpha, const void* A, cudaDataType Atype, Size lda, const void* B,          \
+                      cudaDataType Btype, Size ldb, const S* beta, void* C, cudaDataType Ctype, Size ldc) {        \
     return gemm_call({#name, handle, transa, transb, m, n, k, alpha, {A, Atype, lda, 0}, {B, Btype, ldb, 0}, beta,     \
                       {C, Ctype, ldc, 0}, 1, kSingle, CUBLAS_GEMM_DEFAULT, false});                                    \
   }
+
+#define HOSTCUDA_SGEMM_EX(name, Size) HOSTCUDA_SCALED_EX(name, Size, float)
+#define HOSTCUDA_CGEMM_EX(name, Size) HOSTCUDA_SCALED_EX(name, Size, cuComplex)
 
 #define HOSTCUDA_GEMM(name, Size, Element, type, compute)                                                              \
   cublasStatus_t name(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, Size m, Size n,       \
@@ -118,14 +122,32 @@ HOSTCUDA_BOTH(HOSTCUDA_GEMM_GROUPED_BATCHED_EX, cublasGemmGroupedBatchedEx)
 HOSTCUDA_BOTH(HOSTCUDA_SGEMM_EX, cublasSgemmEx)
 
 HOSTCUDA_TYPED(HOSTCUDA_GEMM, cublasSgemm_v2, float, CUDA_R_32F, kSingle)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM, cublasDgemm_v2, double, CUDA_R_64F, kDouble)
 HOSTCUDA_TYPED(HOSTCUDA_GEMM, cublasHgemm, __half, CUDA_R_16F, kHalf)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM, cublasCgemm_v2, cuComplex, CUDA_C_32F, kSingle)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM, cublasZgemm_v2, cuDoubleComplex, CUDA_C_64F, kDouble)
 
 HOSTCUDA_TYPED(HOSTCUDA_GEMM_BATCHED, cublasSgemmBatched, float, CUDA_R_32F, kSingle)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM_BATCHED, cublasDgemmBatched, double, CUDA_R_64F, kDouble)
 HOSTCUDA_TYPED(HOSTCUDA_GEMM_BATCHED, cublasHgemmBatched, __half, CUDA_R_16F, kHalf)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM_BATCHED, cublasCgemmBatched, cuComplex, CUDA_C_32F, kSingle)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM_BATCHED, cublasZgemmBatched, cuDoubleComplex, CUDA_C_64F, kDouble)
 
 HOSTCUDA_TYPED(HOSTCUDA_GEMM_STRIDED_BATCHED, cublasSgemmStridedBatched, float, CUDA_R_32F, kSingle)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM_STRIDED_BATCHED, cublasDgemmStridedBatched, double, CUDA_R_64F, kDouble)
 HOSTCUDA_TYPED(HOSTCUDA_GEMM_STRIDED_BATCHED, cublasHgemmStridedBatched, __half, CUDA_R_16F, kHalf)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM_STRIDED_BATCHED, cublasCgemmStridedBatched, cuComplex, CUDA_C_32F, kSingle)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM_STRIDED_BATCHED, cublasZgemmStridedBatched, cuDoubleComplex, CUDA_C_64F, kDouble)
 
 HOSTCUDA_TYPED(HOSTCUDA_GEMM_GROUPED_BATCHED, cublasSgemmGroupedBatched, float, CUDA_R_32F, kSingle)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM_GROUPED_BATCHED, cublasDgemmGroupedBatched, double, CUDA_R_64F, kDouble)
+
+// The three multiplications of the 3m forms are a way to compute, with results within rounding of the four.
+HOSTCUDA_TYPED(HOSTCUDA_GEMM, cublasCgemm3m, cuComplex, CUDA_C_32F, kSingle)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM, cublasZgemm3m, cuDoubleComplex, CUDA_C_64F, kDouble)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM_BATCHED, cublasCgemm3mBatched, cuComplex, CUDA_C_32F, kSingle)
+HOSTCUDA_TYPED(HOSTCUDA_GEMM_STRIDED_BATCHED, cublasCgemm3mStridedBatched, cuComplex, CUDA_C_32F, kSingle)
+HOSTCUDA_BOTH(HOSTCUDA_CGEMM_EX, cublasCgemmEx)
+HOSTCUDA_BOTH(HOSTCUDA_CGEMM_EX, cublasCgemm3mEx)
 
 }  // extern "C"

@@ -48,7 +48,7 @@ cublasStatus_t rank_k(const char* name, cublasHandle_t handle, cublasFillMode_t 
     const auto to = matrix(access, "C", c, n, n, ldc);
     const bool multiplies = alpha_now != N{} && k > 0;
     const auto operand = [&](const char* what, const E* address, int64_t ld) {
-      return multiplies ? elements(access, what, address, ld * (cols - 1) + rows, HOSTCUDA_READ) : nullptr;
+      return multiplies ? elements(access, what, address, span(rows, cols, ld), HOSTCUDA_READ) : nullptr;
     };
     const E* left = operand("A", a, lda);
     const E* right = other ? operand("B", b, ldb) : left;

@@ -235,7 +235,7 @@ cublasStatus_t gemv_batch(const Batch<A, X, Y>& b) {
       if (multiplies) {
         from = vector(access, "x" + of, x_list ? x_list[e] : b.x + e * b.stride_x, cols, b.incx);
         const X* first = a_list ? a_list[e] : b.a + e * b.stride_a;
-        a = {elements(access, "A" + of, first, b.lda * (b.n - 1) + b.m, HOSTCUDA_READ), 1};
+        a = {elements(access, "A" + of, first, span(b.m, b.n, b.lda), HOSTCUDA_READ), 1};
       }
       if (access.broken) return;
       const auto entry = [&](int64_t i, int64_t j) -> N {

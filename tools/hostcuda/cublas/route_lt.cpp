@@ -19,7 +19,8 @@ bool routes_through_lt() {
 cublasStatus_t gemm_by_lt(const GemmArguments& x) {
   if (!live(x.handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (x.m < 0 || x.n < 0 || x.k < 0) return CUBLAS_STATUS_INVALID_VALUE;
-  const bool half_scale = x.compute == CUBLAS_COMPUTE_16F || x.compute == CUBLAS_COMPUTE_16F_PEDANTIC;
+  if (is_complex(x.c.type)) return gemm_call(x);  // cuBLASLt has no such form here
+  const int compute = effective_compute(x);
   const int32_t pointer_mode = x.handle->pointer_mode;
   const int32_t transa = x.transa;
   const int32_t transb = x.transb;
@@ -30,7 +31,7 @@ cublasStatus_t gemm_by_lt(const GemmArguments& x) {
   cublasLtMatrixLayoutOpaque_t a;
   cublasLtMatrixLayoutOpaque_t b;
   cublasLtMatrixLayoutOpaque_t c;
-  cublasLtMatmulDescInit(&desc, static_cast<cublasComputeType_t>(x.compute), half_scale ? CUDA_R_16F : CUDA_R_32F);
+  cublasLtMatmulDescInit(&desc, static_cast<cublasComputeType_t>(compute), scale_of(compute, false));
   cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, &pointer_mode, sizeof pointer_mode);
   cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_TRANSA, &transa, sizeof transa);
   cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_TRANSB, &transb, sizeof transb);

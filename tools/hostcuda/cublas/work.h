@@ -142,20 +142,25 @@ T* elements(Access& access, const std::string& what, T* address, int64_t count, 
 template <typename T>
 constexpr int kModeOf = std::is_const_v<T> ? HOSTCUDA_READ : HOSTCUDA_READ | HOSTCUDA_WRITE;
 
+// Elements from the first to the last of a rows x cols matrix; -1 where that does not fit 63 bits.
+inline int64_t span(int64_t rows, int64_t cols, int64_t ld) {
+  int64_t elems = -1;
+  if (__builtin_mul_overflow(cols - 1, ld, &elems) || __builtin_add_overflow(elems, rows, &elems)) return -1;
+  return elems;
+}
+
 template <typename T>
 Strided<T> vector(Access& access, const std::string& what, T* address, int64_t n, int64_t inc) {
-  int64_t span = -1;
-  if (n > 0 && !__builtin_mul_overflow(n - 1, inc < 0 ? -inc : inc, &span)) ++span;
-  T* first = elements(access, what, address, span, kModeOf<T>);
+  T* first = elements(access, what, address, span(1, n, inc < 0 ? -inc : inc), kModeOf<T>);
   return {first && inc < 0 ? first + (1 - n) * inc : first, inc};
 }
 
 template <typename T>
 Dense<Number<T>> matrix(Access& access, const std::string& what, T* address, int64_t rows, int64_t cols, int64_t ld) {
-  int64_t span = -1;
-  if (!__builtin_mul_overflow(cols - 1, ld, &span)) span += rows;
   using Plain = std::remove_const_t<T>;
-  return {reinterpret_cast<Number<T>*>(const_cast<Plain*>(elements(access, what, address, span, kModeOf<T>))), ld};
+  return {reinterpret_cast<Number<T>*>(
+              const_cast<Plain*>(elements(access, what, address, span(rows, cols, ld), kModeOf<T>))),
+          ld};
 }
 
 // A scalar argument: its value now, or (DEVICE pointer mode) its address, read when the work runs.
