@@ -16,6 +16,7 @@
 #include "tools/ring/fault_join.h"
 #include "tools/ring/json_lines.h"
 #include "tools/ring/ring_reader.h"
+#include "tools/ring/unseen.h"
 
 namespace sdcguard {
 namespace {
@@ -205,6 +206,7 @@ int status_command(const std::string& ring_dir_given, bool json) {
   const std::string ring_dir = ring_dir_or_default(ring_dir_given);
   if (ring_dir.empty()) return 2;
   nlohmann::ordered_json processes = nlohmann::ordered_json::array();
+  std::vector<ProcessIdentity> rings;
   size_t shown = 0;
   for (const std::string& path : list_rings(ring_dir)) {
     AttachStatus status;
@@ -213,6 +215,7 @@ int status_command(const std::string& ring_dir_given, bool json) {
       fprintf(stderr, "sdcguard: %s: %s\n", path.c_str(), name_of(status));
       continue;
     }
+    rings.push_back(reader->state().process);
     const Liveness liveness = liveness_of(reader->state().process);
     Snapshot snapshot;
     FaultJoin join(snapshot);
@@ -236,13 +239,25 @@ int status_command(const std::string& ring_dir_given, bool json) {
     }
     ++shown;
   }
+  // Of these nothing was seen: without a word about them a status of all clean would be taken for theirs too.
+  const std::vector<UnseenProcess> unseen = unseen_processes(rings);
   if (json) {
     nlohmann::ordered_json out;
     out["ring_dir"] = ring_dir;
     out["processes"] = processes;
+    out["unseen"] = nlohmann::ordered_json::array();
+    for (const UnseenProcess& process : unseen) {
+      out["unseen"].push_back({{"pid", process.pid},
+                               {"command", process.command},
+                               {"cublas", process.has_cublas},
+                               {"reason", reason_unseen(process)}});
+    }
     printf("%s\n", line_of(out).c_str());
-  } else if (shown == 0) {
-    printf("no guarded process in %s\n", ring_dir.c_str());
+    return 0;
+  }
+  if (shown == 0) printf("no guarded process in %s\n", ring_dir.c_str());
+  for (const UnseenProcess& process : unseen) {
+    printf("pid %d unseen: %s\n  %s\n", process.pid, process.command.c_str(), reason_unseen(process));
   }
   return 0;
 }

@@ -94,6 +94,11 @@ uint64_t start_ticks_of(int32_t pid) {
   return read_stat(std::to_string(pid), &stat) ? stat.start_ticks : 0;
 }
 
+ProcessIdentity identity_of(int32_t pid) {
+  const std::string name = std::to_string(pid);
+  return {innermost_pid(name), namespace_of(name), start_ticks_of(pid)};
+}
+
 Liveness liveness_of(const ProcessIdentity& identity) {
   if (identity.pid <= 0) return Liveness::kUnknown;
   const uint64_t own = own_pid_namespace();

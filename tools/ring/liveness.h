@@ -22,6 +22,10 @@ enum class Liveness {
 // Reads /proc; for a process of another pid namespace the whole of /proc once. Blocks only on that.
 Liveness liveness_of(const ProcessIdentity& identity);
 
+// The identity of a process by the number that this reader knows it by. All zero: no such process, or not for us to
+// see.
+ProcessIdentity identity_of(int32_t pid);
+
 // The caller's own pid namespace. 0: unknown.
 uint64_t own_pid_namespace();
 
