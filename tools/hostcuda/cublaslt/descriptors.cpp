@@ -159,6 +159,40 @@ Field preference_field(int attr) {
   }
 }
 
+Field transform_field(int attr) {
+  switch (attr) {
+    case CUBLASLT_MATRIX_TRANSFORM_DESC_SCALE_TYPE:
+      return HOSTCUDA_FIELD(TransformDesc, scale_type);
+    case CUBLASLT_MATRIX_TRANSFORM_DESC_POINTER_MODE:
+      return HOSTCUDA_FIELD(TransformDesc, pointer_mode);
+    case CUBLASLT_MATRIX_TRANSFORM_DESC_TRANSA:
+      return HOSTCUDA_FIELD(TransformDesc, transa);
+    case CUBLASLT_MATRIX_TRANSFORM_DESC_TRANSB:
+      return HOSTCUDA_FIELD(TransformDesc, transb);
+    default:
+      return {0, 0};
+  }
+}
+
+Field emulation_field(int attr) {
+  switch (attr) {
+    case CUBLASLT_EMULATION_DESC_STRATEGY:
+      return HOSTCUDA_FIELD(EmulationDesc, strategy);
+    case CUBLASLT_EMULATION_DESC_SPECIAL_VALUES_SUPPORT:
+      return HOSTCUDA_FIELD(EmulationDesc, special_values);
+    case CUBLASLT_EMULATION_DESC_FIXEDPOINT_MANTISSA_CONTROL:
+      return HOSTCUDA_FIELD(EmulationDesc, mantissa_control);
+    case CUBLASLT_EMULATION_DESC_FIXEDPOINT_MAX_MANTISSA_BIT_COUNT:
+      return HOSTCUDA_FIELD(EmulationDesc, max_mantissa_bits);
+    case CUBLASLT_EMULATION_DESC_FIXEDPOINT_MANTISSA_BIT_OFFSET:
+      return HOSTCUDA_FIELD(EmulationDesc, mantissa_bit_offset);
+    case CUBLASLT_EMULATION_DESC_FIXEDPOINT_MANTISSA_BIT_COUNT_POINTER:
+      return HOSTCUDA_FIELD(EmulationDesc, mantissa_bits_pointer);
+    default:
+      return {0, 0};
+  }
+}
+
 #undef HOSTCUDA_FIELD
 
 // A zeroed opaque object on the heap, initialised by init(object); ALLOC_FAILED without memory.
@@ -208,6 +242,16 @@ void fill_preference(cublasLtMatmulPreference_t preference) {
   fresh.reduction_scheme_mask = CUBLASLT_REDUCTION_SCHEME_MASK;
   fresh.impl_mask = ~uint64_t{0};
   fresh.min_alignment_a = fresh.min_alignment_b = fresh.min_alignment_c = fresh.min_alignment_d = kAnyAlignment;
+}
+
+void fill_transform(cublasLtMatrixTransformDesc_t desc, cudaDataType scale_type) {
+  *inside(desc) = TransformDesc{};
+  inside(desc)->scale_type = scale_type;
+}
+
+void fill_emulation(cublasLtEmulationDesc_t desc) {
+  *inside(desc) = EmulationDesc{};
+  inside(desc)->special_values = 0xFFFF;
 }
 
 }  // namespace
@@ -299,6 +343,63 @@ cublasStatus_t cublasLtMatmulPreferenceGetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attr, void* buf,
                                                     size_t sizeInBytes, size_t* sizeWritten) {
   return hostcuda::get_field(pref, hostcuda::preference_field(attr), buf, sizeInBytes, sizeWritten);
+}
+
+cublasStatus_t cublasLtMatrixTransformDescInit_internal(cublasLtMatrixTransformDesc_t transformDesc, size_t size,
+                                                        cudaDataType scaleType) {
+  if (!transformDesc) return CUBLAS_STATUS_INVALID_VALUE;
+  if (size < sizeof(cublasLtMatrixTransformDescOpaque_t)) return CUBLAS_STATUS_ALLOC_FAILED;
+  hostcuda::fill_transform(transformDesc, scaleType);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixTransformDescCreate(cublasLtMatrixTransformDesc_t* transformDesc, cudaDataType scaleType) {
+  return hostcuda::create(transformDesc,
+                          [&](cublasLtMatrixTransformDesc_t fresh) { hostcuda::fill_transform(fresh, scaleType); });
+}
+
+cublasStatus_t cublasLtMatrixTransformDescDestroy(cublasLtMatrixTransformDesc_t transformDesc) {
+  return hostcuda::destroy(transformDesc);
+}
+
+cublasStatus_t cublasLtMatrixTransformDescSetAttribute(cublasLtMatrixTransformDesc_t transformDesc,
+                                                       cublasLtMatrixTransformDescAttributes_t attr, const void* buf,
+                                                       size_t sizeInBytes) {
+  return hostcuda::set_field(transformDesc, hostcuda::transform_field(attr), buf, sizeInBytes);
+}
+
+cublasStatus_t cublasLtMatrixTransformDescGetAttribute(cublasLtMatrixTransformDesc_t transformDesc,
+                                                       cublasLtMatrixTransformDescAttributes_t attr, void* buf,
+                                                       size_t sizeInBytes, size_t* sizeWritten) {
+  return hostcuda::get_field(transformDesc, hostcuda::transform_field(attr), buf, sizeInBytes, sizeWritten);
+}
+
+// Kept and read back; a product that names one is NOT_SUPPORTED.
+cublasStatus_t cublasLtEmulationDescInit_internal(cublasLtEmulationDesc_t emulationDesc, size_t size) {
+  if (!emulationDesc) return CUBLAS_STATUS_INVALID_VALUE;
+  if (size < sizeof(cublasLtEmulationDescOpaque_t)) return CUBLAS_STATUS_ALLOC_FAILED;
+  hostcuda::fill_emulation(emulationDesc);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtEmulationDescCreate(cublasLtEmulationDesc_t* emulationDesc) {
+  return hostcuda::create(emulationDesc, hostcuda::fill_emulation);
+}
+
+cublasStatus_t cublasLtEmulationDescDestroy(cublasLtEmulationDesc_t emulationDesc) {
+  return hostcuda::destroy(emulationDesc);
+}
+
+cublasStatus_t cublasLtEmulationDescSetAttribute(cublasLtEmulationDesc_t emulationDesc,
+                                                 cublasLtEmulationDescAttributes_t attr, const void* buf,
+                                                 size_t sizeInBytes) {
+  return hostcuda::set_field(emulationDesc, hostcuda::emulation_field(attr), buf, sizeInBytes);
+}
+
+cublasStatus_t cublasLtEmulationDescGetAttribute(cublasLtEmulationDesc_t emulationDesc,
+                                                 cublasLtEmulationDescAttributes_t attr, void* buf, size_t sizeInBytes,
+                                                 size_t* sizeWritten) {
+  return hostcuda::get_field(emulationDesc, hostcuda::emulation_field(attr), buf, sizeInBytes, sizeWritten);
 }
 
 }  // extern "C"

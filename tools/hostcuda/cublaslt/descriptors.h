@@ -76,6 +76,24 @@ struct Preference {
 };
 static_assert(sizeof(Preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t));
 
+struct TransformDesc {
+  int32_t scale_type;
+  int32_t pointer_mode;
+  int32_t transa;
+  int32_t transb;
+};
+static_assert(sizeof(TransformDesc) <= sizeof(cublasLtMatrixTransformDescOpaque_t));
+
+struct EmulationDesc {
+  int32_t strategy;
+  int32_t special_values;
+  int32_t mantissa_control;
+  int32_t max_mantissa_bits;
+  int32_t mantissa_bit_offset;
+  uint64_t mantissa_bits_pointer;
+};
+static_assert(sizeof(EmulationDesc) <= sizeof(cublasLtEmulationDescOpaque_t));
+
 // The 64 bytes of an algorithm, laid out as the real library does.
 struct Algo {
   int32_t id;
@@ -113,6 +131,12 @@ inline MatrixLayout* inside(cublasLtMatrixLayout_t layout) {
 }
 inline Preference* inside(cublasLtMatmulPreference_t preference) {
   return reinterpret_cast<Preference*>(preference);
+}
+inline TransformDesc* inside(cublasLtMatrixTransformDesc_t desc) {
+  return reinterpret_cast<TransformDesc*>(desc);
+}
+inline EmulationDesc* inside(cublasLtEmulationDesc_t desc) {
+  return reinterpret_cast<EmulationDesc*>(desc);
 }
 inline Algo* inside(cublasLtMatmulAlgo_t* algo) {
   return reinterpret_cast<Algo*>(algo);
