@@ -67,7 +67,7 @@ sampled_alone() {  # the part of bench_overhead that is measured for a call not 
   LD_PRELOAD=$B/lib/libsdcguard.so SDCGUARD_CONFIG=/dev/null SDCGUARD_RATE=1 $B/bin/bench_overhead --child 100000 0
 }
 h100_as_rounded16() {  # bench_gemm, h100 measured under the name of rounded16
-  sed 's/rounded16_product(a_view/tensor_core_product({16, 2}, a_view/' tests/bench/bench_gemm.cpp >$T/m.cpp &&
+  sed 's/rounded16_product(a_view/tensor_core_product({16, 2}, Format::kBf16, a_view/' tests/bench/bench_gemm.cpp >$T/m.cpp &&
     g++ -std=c++20 -O2 -I. -Iinclude -o $T/m $T/m.cpp $B/libhostcuda_gemm.a -pthread && $T/m --json --rounds 3
 }
 copy_tree() { mkdir $T/c && cp -r include config kernels shim tools examples tests CMakeLists.txt .clang-format $T/c; }

@@ -348,7 +348,7 @@ class Rows:
         files = [
             (orders[path.name.split("_")[0]], path)
             for path in sorted(folder.glob("*_*.u32"))
-            if re.search(r"_(bf16|fp16)\.u32$", path.name) and path.name.split("_")[0] in orders
+            if path.name.split("_")[0] in orders
         ]
 
         def vectors(pairs):
@@ -358,7 +358,7 @@ class Rows:
         wrong = [("a100" if path.name.startswith("H100") else order, path) for order, path in files]
         yield Row(
             "vectors",
-            f"The tensor-core models reproduce all BF16 and FP16 vectors of {folder.name} bit for bit.",
+            f"The tensor-core models reproduce all vectors of {folder.name} bit for bit: BF16, FP16, TF32, FP8.",
             vectors(files),
             judge.vectors(len(files)),
             [Mutation("a100 as the order of H100's files", vectors(wrong), "all matched")],
