@@ -127,6 +127,15 @@ bool apply(KnobIndex knob, const Given& given, Config* config) {
       }
       return false;
     }
+    case KnobIndex::fold_cache: {
+      const auto text = as_text(given);
+      for (uint8_t i = 0; text && i < std::size(kFoldCachingNames); ++i) {
+        if (*text != kFoldCachingNames[i]) continue;
+        config->fold_cache = static_cast<FoldCaching>(i);
+        return true;
+      }
+      return false;
+    }
     case KnobIndex::workspace: {
       const auto size = as_size(given, kMinWorkspaceBytes, kMaxWorkspaceBytes);
       if (!size) return false;
@@ -422,6 +431,8 @@ std::string value_text(const Config& config, KnobIndex knob) {
       return std::to_string(config.seed);
     case KnobIndex::upgrade:
       return std::string("\"") + kUpgradeNames[static_cast<size_t>(config.upgrade)] + "\"";
+    case KnobIndex::fold_cache:
+      return std::string("\"") + kFoldCachingNames[static_cast<size_t>(config.fold_cache)] + "\"";
     case KnobIndex::workspace:
       return config.workspace ? "\"" + format_bytes(*config.workspace) + "\""
                               : kKnobs[static_cast<size_t>(knob)].default_text;

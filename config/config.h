@@ -30,6 +30,10 @@ inline constexpr const char* kDefaultConfigPath = "/etc/sdcguard/sdcguard.toml";
 enum class Upgrade : uint8_t { kOff = 0, kCall = 1 };
 inline constexpr const char* kUpgradeNames[] = {"off", "call"};
 
+// May the fold of a matrix that comes again be kept from one call to the next?
+enum class FoldCaching : uint8_t { kOff = 0, kOn = 1 };
+inline constexpr const char* kFoldCachingNames[] = {"off", "on"};
+
 enum class KnobType : uint8_t { kChoice, kInteger, kNumber, kSize, kPath };
 
 // Every knob, once. X(key, ENVIRONMENT, type, default, what is allowed, what it does)
@@ -50,6 +54,9 @@ enum class KnobType : uint8_t { kChoice, kInteger, kNumber, kSize, kPath };
   X(workspace, "SDCGUARD_WORKSPACE", kSize, "the lesser of 1 GiB and 2% of the device",                               \
     "a size from \"1 MiB\" to \"1 TiB\", such as \"256 MiB\"",                                                        \
     "Most scratch memory to take on each device. A call that needs more is checked as delivered.")                    \
+  X(fold_cache, "SDCGUARD_FOLD_CACHE", kChoice, "on", "one of \"on\", \"off\"",                                       \
+    "on: what the check needs of a weight is kept once three calls agreed on it, in a quarter of workspace more; a "  \
+    "weight that changes is noticed. off: it is formed anew at every checked call.")                                  \
   X(ring_dir, "SDCGUARD_RING_DIR", kPath, "/dev/shm/sdcguard-UID", "an absolute path",                                \
     "Folder of the rings, in shared memory: the shim writes there, sdcguardd and sdcguard read.")                     \
   X(rank, "SDCGUARD_RANK", kInteger, "RANK, SLURM_PROCID or OMPI_COMM_WORLD_RANK, else 0",                            \
@@ -61,6 +68,7 @@ struct Config {
   double rate = 1.0 / kDefaultEvery;  // in force, always set: 1.0 / every when `every` is in force. 0: none is checked.
   uint64_t seed = kDefaultSeed;
   Upgrade upgrade = Upgrade::kCall;
+  FoldCaching fold_cache = FoldCaching::kOn;
   std::optional<Bytes> workspace;  // nothing: the lesser of 1 GiB and 2% of the device (default_workspace()).
   std::string ring_dir;            // absolute, never empty.
   int32_t rank = 0;

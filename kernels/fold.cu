@@ -7,9 +7,13 @@
 // that both layouts of B are read along their contiguous direction. In a panel a thread owns one k (its lane) and the
 // classes b = warp, warp + 8, ... of the current chunk of 32 classes.
 //
+// With a fold cache (fold_cache.h) a call that uses a published fold only clears; one that folds for itself takes a
+// fingerprint of what it stores, and its last block may publish it.
+//
 // INT8 products are checked modulo 2^32: random weights (signs.h) in place of signs, and nothing of the noise scale.
 
 #include "kernels/element.h"
+#include "kernels/fold_cache.h"
 #include "kernels/params.h"
 #include "kernels/signs.h"
 #include "kernels/simt.h"
@@ -77,9 +81,10 @@ SDCGUARD_DEVICE bool sign_of_column(const SignDraw& draw, const ProbeParams& p, 
 
 }  // namespace fold
 
-// The last block: the set of marked columns of each B, and their share taken out of the class sums and the means.
+// The last block: the set of marked columns of each B, and their share taken out of the class sums and the means. To
+// thread 0: whether the fold may serve other calls; one that leaves its call unverified may not.
 template <typename T>
-SDCGUARD_DEVICE void fold_set_aside(const ProbeParams& p, uint32_t tiles, uint32_t sign_words,
+SDCGUARD_DEVICE bool fold_set_aside(const ProbeParams& p, uint32_t tiles, uint32_t sign_words,
                                     const Shared<uint32_t>& flags) {
   using namespace fold;
   const uint32_t t = thread_index();
@@ -147,6 +152,7 @@ SDCGUARD_DEVICE void fold_set_aside(const ProbeParams& p, uint32_t tiles, uint32
       }
     }
   }
+  bool serves = false;
   if (t == 0) {
     Verdict verdict{};
     verdict.columns_nonfinite = flags[4];
@@ -156,8 +162,43 @@ SDCGUARD_DEVICE void fold_set_aside(const ProbeParams& p, uint32_t tiles, uint32
       verdict.reason = static_cast<uint32_t>(Reason::kNonfiniteOperand);
     }
     store<Verdict>(p.verdict, 0, verdict);
-    store<uint32_t>(p.fold_ticket, 0, 0u);
+    serves = verdict.word == 0 && verdict.range == 0;
   }
+  return serves;
+}
+
+// The last block, after the call's own fold: publishes it where it is the third in a row.
+SDCGUARD_DEVICE void fold_publish(const ProbeParams& p, bool serves, const Shared<uint32_t>& flags) {
+  using namespace fold;
+  const uint32_t t = thread_index();
+  // flags: [2] 1 + generation, [4] columns marked
+  if (t == 0) {
+    const uint64_t fingerprint = atomic_add(p.fold_ticket, fold_cache::kFingerprint, uint64_t{0});
+    flags[2] = serves ? fold_cache::count_fold(p, fingerprint) : 0u;
+  }
+  sync_threads();
+  if (flags[2] == 0) return;
+  const uint32_t generation = flags[2] - 1;
+  const uint64_t to = fold_cache::generation_address(p, generation);
+  for (int64_t i = t; i < static_cast<int64_t>(p.fold_bytes / sizeof(Quad<uint32_t>)); i += kThreads) {
+    store<Quad<uint32_t>>(to, i, load<Quad<uint32_t>>(p.tile_energy, i));
+  }
+  sync_threads();
+  if (t == 0) {
+    store<uint32_t>(p.fold_cache + offsetof(FoldCache, columns_nonfinite), generation, flags[4]);
+    fence_device();
+    atomic_cas(p.fold_cache + offsetof(FoldCache, state), 0, fold_cache::make_state(generation, fold_cache::kWriting),
+               fold_cache::make_state(generation, fold_cache::kPublished));
+  }
+}
+
+// One thread of the last block: the verdict of a call that uses a published fold, as its own fold would have left it.
+SDCGUARD_DEVICE void fold_reuse(const ProbeParams& p, uint32_t generation) {
+  Verdict verdict{};
+  verdict.columns_nonfinite = load<uint32_t>(p.fold_cache + offsetof(FoldCache, columns_nonfinite), generation);
+  store<Verdict>(p.verdict, 0, verdict);
+  store<uint64_t>(p.fold_ticket, fold_cache::kShift, fold_cache::generation_address(p, generation) - p.tile_energy);
+  atomic_add(p.fold_cache + offsetof(FoldCache, used), 0, uint64_t{1});
 }
 
 template <typename T>
@@ -171,6 +212,8 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
   SDCGUARD_SHARED(double, kMoments * 8 * kWarp, moments);
   SDCGUARD_SHARED(uint32_t, kTableSlots, table);
   SDCGUARD_SHARED(uint32_t, 8, flags);
+  SDCGUARD_SHARED(uint64_t, 1, fingerprint);
+  SDCGUARD_SHARED(uint32_t, 1, decision);
   const uint32_t t = thread_index();
   const uint32_t c = p.classes;
   const uint32_t sign_words = static_cast<uint32_t>((p.n3 + 31) / 32);
@@ -190,9 +233,17 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
   }
   for (uint32_t i = t; i < kTableSlots; i += kThreads) table[i] = 0;
   if (t < 8) flags[t] = 0;
+  if (t == 0) {
+    *fingerprint = 0;
+    *decision = fold_cache::decide(p);
+  }
+  sync_threads();
+  const bool own_fold = *decision == 1;
+  const bool prints = own_fold && p.fold_cache != 0;
+  uint64_t print = 0;  // this thread's share of the fingerprint
 
   // Signs: for the product pass in device memory, each block its share; for this block all of them where they fit.
-  for (uint32_t d = 0; d < kDraws && !kExact; ++d) {
+  for (uint32_t d = 0; d < kDraws && !kExact && own_fold; ++d) {
     const uint32_t groups = (sign_words + 7) / 8;  // a block of 256 threads makes 8 words at once
     for (uint32_t g = resident ? 0 : block_index(); g < groups; g += resident ? 1 : grid_blocks()) {
       const int64_t column = int64_t{g} * kThreads + t;
@@ -212,7 +263,8 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
   const double prefix_steps = static_cast<double>((p.n2 + kPrefixStep - 1) / kPrefixStep);
   const bool along_k = p.b.row_stride == 1;
   const T largest = static_cast<T>(p.operand_largest);
-  for (int64_t tile = block_index(); tile < int64_t{tiles} * p.fold_batch; tile += grid_blocks()) {
+  const int64_t all_tiles = own_fold ? int64_t{tiles} * p.fold_batch : 0;
+  for (int64_t tile = block_index(); tile < all_tiles; tile += grid_blocks()) {
     const int64_t entry = tile / tiles;
     const int64_t first_k = (tile - entry * tiles) * kFoldTile;
     const int64_t my_k = first_k + lane();
@@ -352,12 +404,21 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
           const int64_t row = (entry * p.n2 + my_k) * p.vectors;
           store<T>(p.fold_sums, row + first_class + b, total[i][0]);
           store<T>(p.fold_sums, row + c + first_class + b, total[i][1]);
+          if (prints) {
+            const uint64_t at = static_cast<uint64_t>(row + first_class + b);
+            print += fold_cache::fingerprint_of(fold_cache::word_of(total[i][0]), at) +
+                     fold_cache::fingerprint_of(fold_cache::word_of(total[i][1]), at + c);
+          }
         }
         if constexpr (!kExact) {
           out_of_range = out_of_range || !is_finite(total[i][0]) || !is_finite(total[i][1]);
           square_sum += energy[i];
           const double tile_energy = warp_sum(energy[i]);
-          if (lane() == 0) store<double>(p.tile_energy, tile * c + first_class + b, tile_energy);
+          if (lane() == 0) {
+            const int64_t at = tile * c + first_class + b;
+            store<double>(p.tile_energy, at, tile_energy);
+            if (prints) print += fold_cache::fingerprint_of(bits_of(tile_energy), ~static_cast<uint64_t>(at) << 1);
+          }
         }
       }
     }
@@ -392,7 +453,14 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
         if (my_k < p.n2) {
           store<T>(p.fold_mean, entry * p.n2 + my_k, static_cast<T>(mean));
           store<T>(p.fold_deviation, entry * p.n2 + my_k, deviation);
-          store<T>(p.fold_rms, entry * p.n2 + my_k, static_cast<T>(sqrt(row_squares / columns)));
+          const T rms = static_cast<T>(sqrt(row_squares / columns));
+          store<T>(p.fold_rms, entry * p.n2 + my_k, rms);
+          // The deviation is a function of the other two.
+          if (prints) {
+            print +=
+                fold_cache::fingerprint_of(fold_cache::word_of(static_cast<T>(mean)) ^ fold_cache::word_of(rms) << 1,
+                                           ~static_cast<uint64_t>(entry * p.n2 + my_k));
+          }
         }
       }
     }
@@ -406,12 +474,14 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
           if (table[i] == 0) continue;
           if (count < kMaxMarkedColumns)
             store<uint32_t>(p.tile_marks, tile * (1 + kMaxMarkedColumns) + 1 + count, table[i] - 1);
+          if (prints) print += fold_cache::fingerprint_of(table[i], ~(static_cast<uint64_t>(tile) << 32));
           ++count;
           table[i] = 0;
         }
         if (count > kMaxMarkedColumns || flags[6] != 0) count = kOverflow;
       }
       if ((flags[7] & 2u) != 0) count |= kRangeBit;
+      if (prints) print += fold_cache::fingerprint_of(count, static_cast<uint64_t>(tile) << 32);
       store<uint32_t>(p.tile_marks, tile * (1 + kMaxMarkedColumns), count);
       flags[6] = 0;
       flags[7] = 0;
@@ -419,6 +489,11 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
     sync_threads();
   }
 
+  if (prints) {
+    atomic_add(fingerprint[0], print);
+    sync_threads();
+    if (t == 0) atomic_add(p.fold_ticket, fold_cache::kFingerprint, uint64_t{fingerprint[0]});
+  }
   if (t == 0) {
     fence_device();
     flags[0] = atomic_add(p.fold_ticket, 0, 1u) == grid_blocks() - 1 ? 1u : 0u;
@@ -426,7 +501,20 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
   }
   sync_threads();
   if (flags[0] == 0) return;
-  fold_set_aside<T>(p, tiles, sign_words, flags);
+  if (own_fold) {
+    const bool serves = fold_set_aside<T>(p, tiles, sign_words, flags);
+    if (t == 0) store<uint64_t>(p.fold_ticket, fold_cache::kShift, uint64_t{0});
+    if (prints) {
+      sync_threads();
+      fold_publish(p, serves, flags);
+    }
+  } else if (t == 0) {
+    fold_reuse(p, *decision - 2);
+  }
+  if (t == 0) {
+    store<uint64_t>(p.fold_ticket, 0, uint64_t{0});  // ticket and decision
+    store<uint64_t>(p.fold_ticket, fold_cache::kFingerprint, uint64_t{0});
+  }
 }
 
 SDCGUARD_KERNEL(sdcguard_fold, ProbeParams, 256) {

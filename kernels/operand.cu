@@ -11,6 +11,7 @@
 #include <cstddef>
 
 #include "kernels/element.h"
+#include "kernels/fold_cache.h"
 #include "kernels/params.h"
 #include "kernels/simt.h"
 
@@ -55,6 +56,7 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
   SDCGUARD_SHARED(double, kSteps* kRows, reaches);    // [step][row]
   SDCGUARD_SHARED(uint32_t, kRows, bad_rows);         // bit 0: not finite; bit 1: out of range
   const uint32_t t = thread_index();
+  const uint64_t shift = fold_shift(p);
   const uint32_t row_blocks = static_cast<uint32_t>((p.n1 + kRows - 1) / kRows);
   const uint32_t all_groups = p.vectors / kGroup;
   const uint32_t groups = all_groups >= 5 ? 8 : all_groups >= 3 ? 4 : all_groups;
@@ -129,16 +131,16 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
           Quad<T> v{0, 0, 0, 0};
           if (first_k + k < p.n2 && first_group * kGroup + q * 4 < p.vectors) {
             v = load<Quad<T>>(
-                p.fold_sums + static_cast<uint64_t>((fold_entry * p.n2 + first_k + k) * p.vectors) * sizeof(T),
+                p.fold_sums + shift + static_cast<uint64_t>((fold_entry * p.n2 + first_k + k) * p.vectors) * sizeof(T),
                 first_group * (kGroup / 4) + q);
           }
           vectors[item] = v;
         }
         if (scales && t < chunk) {
           const bool inside = first_k + t < p.n2;
-          mean[t] = inside ? load<T>(p.fold_mean, fold_entry * p.n2 + first_k + t) : T{0};
-          deviation[t] = inside ? load<T>(p.fold_deviation, fold_entry * p.n2 + first_k + t) : T{0};
-          rms[t] = inside ? load<T>(p.fold_rms, fold_entry * p.n2 + first_k + t) : T{0};
+          mean[t] = inside ? load<T>(p.fold_mean + shift, fold_entry * p.n2 + first_k + t) : T{0};
+          deviation[t] = inside ? load<T>(p.fold_deviation + shift, fold_entry * p.n2 + first_k + t) : T{0};
+          rms[t] = inside ? load<T>(p.fold_rms + shift, fold_entry * p.n2 + first_k + t) : T{0};
         }
         sync_threads();
 

@@ -95,6 +95,19 @@ struct SiteHistory {
 };
 static_assert(sizeof(SiteHistory) == kHistoryDepth * 4 + 32);
 
+// One key of the fold cache: in device memory, zeroed at warm-up. Writers: last blocks of the calls of the key.
+// Readers: their folds. Its images (ProbeParams::fold_images) are kFoldGenerations times fold_bytes. See fold_cache.h.
+inline constexpr uint32_t kFoldGenerations = 2;
+struct FoldCache {
+  uint64_t state;      // generation << 8 | phase
+  uint64_t candidate;  // fingerprint of the last fold in its upper 56 bits, how many in a row had it in the lower 8
+  uint64_t used;       // calls that used a published fold
+  uint64_t stale;      // generations that went stale
+  uint32_t columns_nonfinite[kFoldGenerations];
+  uint64_t reserved[11];
+};
+static_assert(sizeof(FoldCache) == 128);
+
 // Verdict of one call; one in each scratch, cleared by the fold kernel. Readers on the device: escalate, finish and
 // record code. The host never reads it (tests do).
 struct Verdict {
@@ -191,12 +204,15 @@ struct ProbeParams {
   float finish_eps;            // rounding of alpha P + beta C + bias as delivered, relative to each term
   float sigma_floor;           // least sigma: products that happen to be exact say nothing about the noise of others
   float line_sum_scale;        // bound of a line's sum in units of n3 Sum|A| rms(B) (MATH.md "line sum")
+  uint64_t fold_bytes;         // of one fold: the arrays from tile_energy to marked_columns, a multiple of 256
+  uint64_t fold_cache;         // FoldCache of this B, 0: none (shim)
+  uint64_t fold_images;        // its memory for published folds, 256-byte aligned (shim)
   uint64_t site_history;       // SiteHistory, 0: none (shim)
   uint64_t family_history;     // SiteHistory read while the site's is not seeded, 0: none (shim)
   // Scratch, by bind_scratch(). Readers and writers in plan.h. T: the arithmetic of the probe, that is float, double (P
   // is kF64) or uint32_t (P is kI32, modulo 2^32).
   uint64_t verdict;         // Verdict
-  uint64_t fold_ticket;     // uint32_t: blocks of fold that finished; zero between calls
+  uint64_t fold_ticket;     // uint32_t: blocks of fold that finished; zero between calls. Then fold_cache.h's words
   uint64_t tile_marks;      // uint32_t [fold tiles][1 + kMaxMarkedColumns]: count and columns of a tile
   uint64_t tile_energy;     // double [fold tiles][classes]: sum of B^2 of the tile a class
   uint64_t fold_sums;       // T [fold_batch][n2][vectors]: class sums, vector draw * c + class
@@ -209,17 +225,18 @@ struct ProbeParams {
   uint64_t line_dots;       // T [lines][vectors]: A_i . fold sums
   uint64_t
       line_noise;  // double [lines][2]: mean_t P_t^2 and mean_t sum A^2 var; first may be kLineAside or kLineOutOfRange
-  uint64_t line_sums;     // double [lines][2]: A_i . mean and sum (|A_ik| rms_k + 2^-126)
-  uint64_t line_peak;     // float [lines]: largest |r| / s (kBlockSums: / bound); Inf: not finite, or the line's sum is
-                          // wrong; kLineAside, kLineOutOfRange
-  uint64_t cells;         // float [lines][classes][kDraws + 1]: residuals, then s. 0: not written (tests bind it)
-  uint64_t peak_counts;   // uint32_t [batch][kPeakBins]
-  uint64_t peak_sums;     // uint64_t [batch][kPeakBins]: |z| in units of 2^-8
-  uint64_t sigmas;        // float [batch]
-  uint64_t listed;        // uint32_t [lines]: listed lines (batch * n1 + row)
-  uint64_t recomputed;    // T [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sqrt(sum A^2 B^2), sum |A||B|
-  LaneView lane;          // (shim)
-  CallIdentity identity;  // (shim)
+  uint64_t line_sums;    // double [lines][2]: A_i . mean and sum (|A_ik| rms_k + 2^-126)
+  uint64_t line_peak;    // float [lines]: largest |r| / s (kBlockSums: / bound); Inf: not finite, or the line's sum is
+                         // wrong; kLineAside, kLineOutOfRange
+  uint64_t cells;        // float [lines][classes][kDraws + 1]: residuals, then s. 0: not written (tests bind it)
+  uint64_t peak_counts;  // uint32_t [batch][kPeakBins]
+  uint64_t peak_sums;    // uint64_t [batch][kPeakBins]: |z| in units of 2^-8
+  uint64_t sigmas;       // float [batch]
+  uint64_t listed;       // uint32_t [lines]: listed lines (batch * n1 + row)
+  uint64_t recomputed;   // T [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sqrt(sum A^2 B^2), sum |A||B|
+  uint64_t product_pointers;  // uint64_t [batch]: addresses of the products in scratch, where the library asks for them
+  LaneView lane;              // (shim)
+  CallIdentity identity;      // (shim)
 };
 static_assert(sizeof(ProbeParams) <= 4096);
 

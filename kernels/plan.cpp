@@ -444,7 +444,10 @@ ProbePlan make_plan(const ProbeRequest& request) {
   layout.listed = take(at, lines * 4);
   layout.recomputed = take(at, (p.line_slots + static_cast<uint64_t>(p.repair_grid) * kSpareLines) * slot_bytes);
   layout.kept_c = take(at, static_cast<uint64_t>(kept_bytes));
+  const bool through_pointers = request.through_pointers && !request.delivered;
+  layout.product_pointers = take(at, through_pointers ? static_cast<uint64_t>(p.batch) * 8 : 0);
   layout.bytes = at;
+  p.fold_bytes = layout.line_dots - layout.tile_energy;
   if (plan.needs_keep) {
     p.written_c = request.finish.c;
     p.finish.c.row_stride = kept_stride;
@@ -453,7 +456,9 @@ ProbePlan make_plan(const ProbeRequest& request) {
     p.finish.c.pointers = 0;
   }
 
-  const uint32_t arithmetic = request.accumulator == Accumulator::kF64 ? 7 : exact ? 12 : 0;  // in kFunctionNames
+  const uint32_t arithmetic = request.accumulator == Accumulator::kF64 ? kKernelCount
+                              : exact                                  ? kKernelCount + 5
+                                                                       : 0;  // in kFunctionNames
   const auto launch = [&plan, arithmetic](Kernel kernel, uint32_t grid) {
     const auto index = static_cast<uint32_t>(kernel);
     plan.launch[index] = LaunchShape{grid, 256, 0, kernel < Kernel::kFinish ? arithmetic + index : index};
@@ -463,6 +468,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   launch(Kernel::kProduct, blocks(parts(p.n1, 8) * p.batch, 4 * sms));
   launch(Kernel::kRecompute, blocks(slices * std::min<int64_t>(parts(p.line_slots, 4), 16), 4 * sms));
   launch(Kernel::kRepair, p.repair_grid);
+  if (through_pointers) launch(Kernel::kPointers, blocks(parts(p.batch, 256), 4 * sms));
   if (plan.needs_keep) launch(Kernel::kKeep, blocks(parts(p.lines, 8), 8 * sms));
   if (p.finish_launched != 0) launch(Kernel::kFinish, blocks(parts(p.lines, 8), 8 * sms));
   plan.family = family_of(request);
@@ -491,6 +497,7 @@ void bind_scratch(ProbeParams& p, const ScratchLayout& layout, uint64_t base) {
   p.sigmas = base + layout.sigmas;
   p.listed = base + layout.listed;
   p.recomputed = base + layout.recomputed;
+  p.product_pointers = base + layout.product_pointers;
   if (p.written_c.address != 0) p.finish.c.address = base + layout.kept_c;
 }
 

@@ -7,9 +7,9 @@
 //   plan.params.seed = ..., site_history, family_history, lane, identity
 //   bind_scratch(plan.params, plan.layout, base); // base: 256-byte aligned device address of plan.layout.bytes bytes
 //   if (upgraded) plan.params.p.address = product scratch of the shim (plan.product_bytes)
-//   launch kFold, kOperand (side stream) and kKeep (application's stream); the product; then kProduct, kRecompute,
-//   kRepair and kFinish, each where plan.launch[k].grid is not 0: the function kFunctionNames[plan.launch[k].function]
-//   with the one argument plan.params.
+//   launch kFold, kOperand (side stream), kKeep and kPointers (application's stream); the product; then kProduct,
+//   kRecompute, kRepair and kFinish, each where plan.launch[k].grid is not 0: the function
+//   kFunctionNames[plan.launch[k].function] with the one argument plan.params.
 //
 // Contracts on the scratch:
 // - The first kZeroedScratchBytes bytes of it are zero when it is used first (once an allocation, not a call); the
@@ -25,13 +25,13 @@
 
 namespace sdcguard {
 
-enum class Kernel : uint32_t { kFold, kOperand, kProduct, kRecompute, kRepair, kFinish, kKeep };
-inline constexpr uint32_t kKernelCount = 7;
+enum class Kernel : uint32_t { kFold, kOperand, kProduct, kRecompute, kRepair, kFinish, kKeep, kPointers };
+inline constexpr uint32_t kKernelCount = 8;
 // Names in the fatbin: first one a Kernel, in its order.
-inline constexpr uint32_t kFunctionCount = 17;
+inline constexpr uint32_t kFunctionCount = 18;
 inline constexpr const char* kFunctionNames[kFunctionCount] = {
     "sdcguard_fold", "sdcguard_operand", "sdcguard_product", "sdcguard_escalate_recompute", "sdcguard_escalate_repair",
-    "sdcguard_finish", "sdcguard_keep",
+    "sdcguard_finish", "sdcguard_keep", "sdcguard_pointers",
     // kFold .. kRepair in FP64, then modulo 2^32
     "sdcguard_fold_f64", "sdcguard_operand_f64", "sdcguard_product_f64", "sdcguard_escalate_recompute_f64",
     "sdcguard_escalate_repair_f64", "sdcguard_fold_i32", "sdcguard_operand_i32", "sdcguard_product_i32",
@@ -74,6 +74,7 @@ struct ProbeRequest {
   MatrixView p;
   FinishView finish;  // d.address 0 when nothing is to be delivered. Delivered: c, alpha, beta, bias as given.
   bool delivered;
+  bool through_pointers;  // the library takes the product's place as an array of pointers (upgraded only)
   bool c_apart;  // C is not read (beta known to be 0) or shares no byte with D. Delivered and false: C is D, kept first
   Mode mode;     // kObserve, kDetect or kRepair
   OperandRounding rounding;
@@ -86,7 +87,7 @@ struct ProbeRequest {
 struct ScratchLayout {
   uint64_t verdict, fold_ticket, tile_marks, tile_energy, fold_sums, fold_mean, fold_deviation, fold_rms, signs,
       column_marks, marked_columns, line_dots, line_noise, line_sums, line_peak, peak_counts, peak_sums, sigmas, listed,
-      recomputed, kept_c;
+      recomputed, kept_c, product_pointers;
   uint64_t bytes;  // in all, the product not included
 };
 

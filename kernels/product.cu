@@ -11,6 +11,7 @@
 #include "kernels/deliver.h"
 #include "kernels/element.h"
 #include "kernels/exceeds.h"
+#include "kernels/fold_cache.h"
 #include "kernels/params.h"
 #include "kernels/philox.h"
 #include "kernels/signs.h"
@@ -28,6 +29,7 @@ inline constexpr uint32_t kBatchSteps = 4;     // reads summed in one FP32 parti
 inline constexpr float kSquareLow = 0x1p-40f;  // as in the operand pass
 inline constexpr float kSquareHigh = 0x1p60f;
 inline constexpr float kInfinity = __builtin_inff();
+inline constexpr uint32_t kFewLines = 16;  // dirty lines that are recomputed in any case (MATH.md "fold cache")
 inline constexpr float kLargest = 0x1.fffffep+127f;
 template <typename T>
 inline constexpr double kUnit = std::is_same_v<T, double> ? 0x1p-53 : 0x1p-24;  // u
@@ -226,7 +228,9 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
     const bool seeded =
         p.site_history != 0 && load_relaxed<uint32_t>(p.site_history + offsetof(SiteHistory, agreed), 0) >= kAuditLines;
     if (judged && !seeded && p.plan == Plan::kLine) {
-      const Philox4 random = philox(Philox4{0, 0, 0, kStreamAudit}, p.seed);
+      const uint64_t call = p.identity.call_id;  // sign draws of a cached fold stay, the lines do not
+      const Philox4 random =
+          philox(Philox4{static_cast<uint32_t>(call), static_cast<uint32_t>(call >> 32), 0, kStreamAudit}, p.seed);
       const uint32_t picks[4] = {random.x, random.y, random.z, random.w};
       for (uint32_t a = 0; a < p.audit_lines && a < 4; ++a) {
         int64_t line = static_cast<int64_t>((static_cast<uint64_t>(picks[a]) * static_cast<uint64_t>(p.lines)) >> 32);
@@ -249,6 +253,13 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
     }
     verdict.lines_audited = verdict.lines_listed - verdict.lines_dirty;
     if (judged && verdict.lines_listed != 0) verdict.word = kVerdictLook;
+    // So many at once: it is the fold that is wrong. Nothing is recomputed, nothing touched.
+    const uint64_t fold = fold_shift(p);
+    if (judged && fold != 0 && verdict.lines_dirty > kFewLines && int64_t{verdict.lines_dirty} * 4 > p.lines) {
+      verdict.word = kVerdictUnverified;
+      verdict.reason = static_cast<uint32_t>(Reason::kStaleFold);
+      fold_cache::retire(p, fold);
+    }
     verdict.sigma = in_bounds ? 0.0f : float_of(counters[9]);
     verdict.sigma_measured = in_bounds ? 0.0f : float_of(counters[12]);
     verdict.sigma_cap = in_bounds ? 0.0f : static_cast<float>(cap);
@@ -328,11 +339,11 @@ SDCGUARD_DEVICE bool line_sum_is_wrong(const ProbeParams& p, double alpha, int64
 // to the lane's share of the row's sum.
 SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars<float>& scalars,
                                     const product::RowScale& scale, int64_t entry, int64_t row, int64_t fold_entry,
-                                    product::LineSum& line_sum) {
+                                    uint64_t fold, product::LineSum& line_sum) {
   using namespace product;
   const int64_t sign_words = (p.n3 + 31) / 32;
   const int64_t dots = (entry * p.n1 + row) * p.vectors;
-  const bool marks = load<uint32_t>(p.marked_columns, fold_entry * (1 + kMaxMarkedColumns)) != 0;
+  const bool marks = load<uint32_t>(p.marked_columns + fold, fold_entry * (1 + kMaxMarkedColumns)) != 0;
   const uint64_t p_row = row_address(p.p, entry, row);
   const FinishRow at = finish_row(p.finish, entry, row);
   float peak = 0.0f;
@@ -344,12 +355,12 @@ SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars<fl
     for (int64_t col = b; col < p.n3; col += p.classes) {
       const int64_t word = col >> 5;
       const uint32_t bit = static_cast<uint32_t>(col & 31);
-      if (marks && ((load<uint32_t>(p.column_marks, fold_entry * sign_words + word) >> bit) & 1u) != 0) continue;
+      if (marks && ((load<uint32_t>(p.column_marks + fold, fold_entry * sign_words + word) >> bit) & 1u) != 0) continue;
       const float got = load_element<float>(p_row, col, p.p.type);
       const double offset = scalars.plain ? 0.0 : static_cast<double>(finish_offset(p.finish, scalars, at, col));
       const double x = static_cast<double>(got) - offset;
-      const uint32_t minus0 = (load<uint32_t>(p.signs, word) >> bit) & 1u;
-      const uint32_t minus1 = (load<uint32_t>(p.signs, sign_words + word) >> bit) & 1u;
+      const uint32_t minus0 = (load<uint32_t>(p.signs + fold, word) >> bit) & 1u;
+      const uint32_t minus1 = (load<uint32_t>(p.signs + fold, sign_words + word) >> bit) & 1u;
       sum[0] += minus0 != 0 ? -x : x;
       sum[1] += minus1 != 0 ? -x : x;
       const double half = half_ulp(got, p.p.type);
@@ -394,6 +405,7 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
   SDCGUARD_SHARED(float, kHistoryDepth + 1, values);
   SDCGUARD_SHARED(uint32_t, 16, counters);
   const uint32_t t = thread_index();
+  const uint64_t fold = fold_shift(p);
   const uint32_t c = p.classes;
   const bool block_sums = p.plan == Plan::kBlockSums;
   const bool delivers = p.fused_finish != 0 && p.finish.d.address != 0;
@@ -428,7 +440,7 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
         for (uint32_t b = warp(); b < c; b += kWarps) {
           double energy = 0.0;
           for (int64_t tile = lane(); tile < tiles; tile += kWarp) {
-            energy += load<double>(p.tile_energy, (fold_entry * tiles + tile) * c + b);
+            energy += load<double>(p.tile_energy + fold, (fold_entry * tiles + tile) * c + b);
           }
           energy = warp_sum(energy);
           if (lane() == 0) shares[b] = energy;
@@ -460,10 +472,10 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
     LineSum line_sum{0.0, 0.0, 0.0};
     if (!kWide && block_sums) {
       if constexpr (!kWide) {
-        if (active && !aside) peak = block_sum_row(p, scalars, scale, entry, row, fold_entry, line_sum);
+        if (active && !aside) peak = block_sum_row(p, scalars, scale, entry, row, fold_entry, fold, line_sum);
       }
     } else {
-      const bool marks = load<uint32_t>(p.marked_columns, fold_entry * (1 + kMaxMarkedColumns)) != 0;
+      const bool marks = load<uint32_t>(p.marked_columns + fold, fold_entry * (1 + kMaxMarkedColumns)) != 0;
       const uint64_t p_row = row_address(p.p, entry, active ? row : 0);
       const FinishRow at = finish_row(p.finish, entry, active ? row : 0);
       const bool aligned = is_vector_aligned(p_row, 0, p.p.type);
@@ -476,7 +488,7 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
           const uint32_t words = left < kSignWords ? static_cast<uint32_t>(left) : kSignWords;
           for (uint32_t d = 0; d < kDraws; ++d) {
             for (uint32_t w = t; w < words; w += kThreads) {
-              sign_bits[d * kSignWords + w] = load<uint32_t>(p.signs, d * sign_words + first_word + w);
+              sign_bits[d * kSignWords + w] = load<uint32_t>(p.signs + fold, d * sign_words + first_word + w);
             }
           }
           staged_words = first_word;
@@ -513,7 +525,7 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
             const uint32_t minus0 = sign_bits[local >> 5] >> shift;
             const uint32_t minus1 = sign_bits[kSignWords + (local >> 5)] >> shift;
             uint32_t skip = 0;
-            if (marks) skip = load<uint32_t>(p.column_marks, fold_entry * sign_words + (col >> 5)) >> shift;
+            if (marks) skip = load<uint32_t>(p.column_marks + fold, fold_entry * sign_words + (col >> 5)) >> shift;
             Quad<T> offsets{0, 0, 0, 0};
             if (!plain) offsets = finish_offset4(p.finish, scalars, at, count, col);
             SDCGUARD_UNROLL
@@ -548,7 +560,8 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
                 const int64_t col = block_col + i * kSlots + lane() * 4 + j;
                 if (col >= end_col) continue;
                 if (marks &&
-                    ((load<uint32_t>(p.column_marks, fold_entry * sign_words + (col >> 5)) >> (col & 31)) & 1u) != 0) {
+                    ((load<uint32_t>(p.column_marks + fold, fold_entry * sign_words + (col >> 5)) >> (col & 31)) &
+                     1u) != 0) {
                   continue;
                 }
                 const double x = static_cast<double>(component(values4[i], j));

@@ -12,6 +12,7 @@
 #include "kernels/element.h"
 #include "kernels/entry_bound.h"
 #include "kernels/exceeds.h"
+#include "kernels/fold_cache.h"
 #include "kernels/params.h"
 #include "kernels/recompute.h"
 #include "kernels/record_writer.h"
@@ -49,7 +50,7 @@ struct Compared {
 };
 
 SDCGUARD_DEVICE bool is_marked(const ProbeParams& p, int64_t fold_entry, int64_t col) {
-  const uint32_t word = load<uint32_t>(p.column_marks, fold_entry * ((p.n3 + 31) / 32) + (col >> 5));
+  const uint32_t word = load<uint32_t>(p.column_marks + fold_shift(p), fold_entry * ((p.n3 + 31) / 32) + (col >> 5));
   return ((word >> (col & 31)) & 1u) != 0;
 }
 
@@ -123,7 +124,7 @@ SDCGUARD_DEVICE repair::Line listed_line(const ProbeParams& p, uint32_t listed_i
   line.row = index - line.entry * p.n1;
   line.fold_entry = p.fold_batch == 1 ? 0 : line.entry;
   line.slot = slot;
-  line.marks = load<uint32_t>(p.marked_columns, line.fold_entry * (1 + kMaxMarkedColumns)) != 0;
+  line.marks = load<uint32_t>(p.marked_columns + fold_shift(p), line.fold_entry * (1 + kMaxMarkedColumns)) != 0;
   line.p_row = row_address(p.p, line.entry, line.row);
   line.at = finish_row(p.finish, line.entry, line.row);
   return line;
@@ -371,6 +372,9 @@ SDCGUARD_DEVICE void conclude(const ProbeParams& p) {
       teach_history(p.site_history, verdict.lines_agreed, own);
     }
   }
+  // A fold that makes clean lines look wrong is not that of this B any more (a few of its entries changed).
+  const uint64_t shift = fold_shift(p);
+  if (outcome == Outcome::kBenign && shift != 0) fold_cache::retire(p, shift);
   // Field by field: other blocks of a clean call may be reading the word.
   store<uint32_t>(p.verdict + offsetof(Verdict, outcome), 0, static_cast<uint32_t>(outcome));
   store<uint32_t>(p.verdict + offsetof(Verdict, reason), 0, static_cast<uint32_t>(reason));

@@ -90,8 +90,8 @@ bool describe_device(const DriverApi& api, ContextState& state, DeviceInfo& info
   return true;
 }
 
-// One block: [constants, call tickets, fault tickets, padding to 256][site histories][family histories], zeroed but for
-// the ones among the constants:
+// One block: [constants, call tickets, fault tickets, padding to 256][site histories][family histories][fold caches],
+// zeroed but for the ones among the constants:
 constexpr uint64_t kOneF32At = 0;
 constexpr uint64_t kOneF64At = 8;  // its high word is at 12
 constexpr uint64_t kOneI32At = 16;
@@ -102,7 +102,8 @@ constexpr uint64_t kFaultTicketsAt = 40;
 
 bool allocate_constants(const DriverApi& api, ContextState& state) {
   constexpr uint64_t kHead = 256;
-  constexpr uint64_t kBytes = kHead + uint64_t{kMaxSites + kFamilyCount} * sizeof(SiteHistory);
+  constexpr uint64_t kBytes =
+      kHead + uint64_t{kMaxSites + kFamilyCount} * sizeof(SiteHistory) + uint64_t{kMaxFolds} * sizeof(FoldCache);
   struct Word {
     uint64_t at;
     unsigned int bits;
@@ -128,7 +129,19 @@ bool allocate_constants(const DriverApi& api, ContextState& state) {
   state.lane.fault_tickets = block + kFaultTicketsAt;
   state.site_histories = block + kHead;
   state.family_histories = state.site_histories + uint64_t{kMaxSites} * sizeof(SiteHistory);
+  state.fold_caches = state.family_histories + uint64_t{kFamilyCount} * sizeof(SiteHistory);
   return true;
+}
+
+// A quarter of the workspace, beside it. Where the device refuses, folds are made afresh at every call.
+void allocate_fold_arena(const DriverApi& api, ContextState& state) {
+  const uint64_t wanted = state.workspace_cap / 4 / 256 * 256;
+  size_t free_bytes = 0, total_bytes = 0;
+  if (api.mem_get_info(&free_bytes, &total_bytes) != CUDA_SUCCESS || free_bytes < wanted + total_bytes / 20) return;
+  CUdeviceptr arena = 0;
+  if (api.mem_alloc(&arena, wanted) != CUDA_SUCCESS) return;
+  state.fold_arena = arena;
+  state.fold_arena_bytes = wanted;
 }
 
 // Without lanes checks and repairs go on; their records are lost, and lanes_refused says so.
@@ -166,6 +179,7 @@ void fill_state(const DriverApi& api, const Process& process, ContextState& stat
   }
   state.workspace_cap =
       process.config.workspace ? process.config.workspace->bytes : default_workspace(state.memory_bytes);
+  if (process.config.fold_cache == FoldCaching::kOn) allocate_fold_arena(api, state);
   const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   state.in_order = connections != nullptr && std::strcmp(connections, "1") == 0;
   state.device_slot = process.ring.device_slot(info);
@@ -264,6 +278,32 @@ bool prepare_stream(ContextState& context, StreamState& stream, CUstream app_str
   stream.scratch = block;
   stream.scratch_bytes = wanted;
   return true;
+}
+
+FoldMemory fold_of_key(ContextState& context, uint64_t key, uint64_t fold_bytes) noexcept {
+  constexpr uint32_t kProbes = 8;
+  if (context.fold_arena == 0) return {};
+  for (uint32_t probe = 0; probe < kProbes; ++probe) {
+    const uint32_t index = (static_cast<uint32_t>(key) + probe) & (kMaxFolds - 1);
+    FoldSlot& slot = context.folds[index];
+    uint64_t seen = slot.key.load(std::memory_order_relaxed);
+    if (seen == 0) slot.key.compare_exchange_strong(seen, key, std::memory_order_relaxed);
+    if (seen != 0 && seen != key) continue;
+    // The first call makes no claim on memory: many a B never comes again.
+    if (slot.seen.load(std::memory_order_relaxed) < 2 && slot.seen.fetch_add(1, std::memory_order_relaxed) == 1) {
+      const uint64_t bytes = fold_bytes * kFoldGenerations;
+      const uint64_t at = context.fold_arena_used.fetch_add(bytes, std::memory_order_relaxed);
+      if (at + bytes <= context.fold_arena_bytes) {
+        slot.images.store(context.fold_arena + at, std::memory_order_relaxed);
+      } else {
+        context.fold_arena_used.fetch_sub(bytes, std::memory_order_relaxed);
+      }
+    }
+    const uint64_t images = slot.images.load(std::memory_order_relaxed);
+    if (images == 0) return {};
+    return {context.fold_caches + uint64_t{index} * sizeof(FoldCache), images};
+  }
+  return {};
 }
 
 CUdeviceptr history_of_site(ContextState& context, uint64_t site) noexcept {

@@ -20,6 +20,21 @@ inline constexpr uint32_t kMaxContexts = 64;
 inline constexpr uint32_t kMaxStreams = 256;
 inline constexpr uint32_t kMaxSites = 4096;  // a power of two
 
+inline constexpr uint32_t kMaxFolds = 1024;  // keys of the fold cache, a power of two
+
+// One B that may come again.
+struct FoldSlot {
+  std::atomic<uint64_t> key{0};     // 0: free
+  std::atomic<uint32_t> seen{0};    // calls, up to 2
+  std::atomic<uint64_t> images{0};  // memory of its folds; 0: none yet, or no room
+};
+
+// A key's device memory, ProbeParams' fold_cache and fold_images. Zeros: not cached.
+struct FoldMemory {
+  CUdeviceptr cache;
+  CUdeviceptr images;
+};
+
 // What one application stream needs of ours. Owner of the members: the thread that holds `lock`.
 struct StreamState {
   std::atomic<uint64_t> id{0};                       // cuStreamGetId + 1; 0: free
@@ -50,6 +65,11 @@ struct ContextState {
   CUdeviceptr constants = 0;         // 1 and 0 in each type of scalars: one_of(), zero_of()
   CUdeviceptr site_histories = 0;    // SiteHistory[kMaxSites]
   CUdeviceptr family_histories = 0;  // SiteHistory[kFamilyCount]
+  CUdeviceptr fold_caches = 0;       // FoldCache[kMaxFolds]
+  CUdeviceptr fold_arena = 0;        // images of folds, given out from its start; 0: nothing is cached
+  uint64_t fold_arena_bytes = 0;
+  std::atomic<uint64_t> fold_arena_used{0};
+  FoldSlot folds[kMaxFolds];
   LaneView lane = {};
   std::atomic<uint64_t> sites[kMaxSites] = {};  // open addressing by site; 0: free
   StreamState streams[kMaxStreams];
@@ -74,6 +94,10 @@ bool prepare_stream(ContextState& context, StreamState& stream, CUstream app_str
 // Device addresses of 1 and 0 in a type of scalars, for products of handles in DEVICE pointer mode.
 CUdeviceptr one_of(const ContextState& context, DataType scalar) noexcept;
 CUdeviceptr zero_of(const ContextState& context) noexcept;
+
+// Memory for the fold of a B that is seen at least the second time, known by `key` (never 0): its address, layout,
+// type, shape and seed. No driver call. Nothing where the table or the arena is full.
+FoldMemory fold_of_key(ContextState& context, uint64_t key, uint64_t fold_bytes) noexcept;
 
 // History of a site; 0 when the table is full.
 CUdeviceptr history_of_site(ContextState& context, uint64_t site) noexcept;

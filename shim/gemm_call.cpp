@@ -29,7 +29,8 @@ struct Stored {
 // The same memory as a view whose (r, c) is op(matrix)(r, c).
 MatrixView view_of(const Stored& stored, bool transposed) {
   MatrixView view{};
-  (stored.pointers ? view.pointers : view.address) = reinterpret_cast<uintptr_t>(stored.address);
+  view.address = reinterpret_cast<uintptr_t>(stored.address);
+  if (stored.pointers) view.pointers = view.address;
   const bool by_row = stored.row_order != transposed;
   view.row_stride = by_row ? stored.ld : 1;
   view.col_stride = by_row ? 1 : stored.ld;
@@ -265,7 +266,7 @@ Reason place(GemmCall& call, Stored a, Stored b, const Stored& c, const Stored& 
   call.b.type = call.type_a;
   call.d.type = call.type_d;
   call.c.type = call.type_c;
-  if (out_c.address == 0 && out_c.pointers == 0) call.c = MatrixView{};
+  if (out_c.address == 0) call.c = MatrixView{};
 
   const int64_t n1 = rows_of_p(call);
   const int64_t n2 = inner_of_p(call);
@@ -280,12 +281,11 @@ Reason place(GemmCall& call, Stored a, Stored b, const Stored& c, const Stored& 
   const int64_t strided_batch = d.pointers ? 1 : call.batch;
   if (!elements_are_distinct(call.d, n1, n3, strided_batch)) return Reason::kOverlappingOutput;
   // BLAS forbids an output on top of an input; what it gives then is the library's affair.
-  const auto starts_at = [](const MatrixView& view) { return view.pointers != 0 ? view.pointers : view.address; };
-  if (starts_at(call.d) == starts_at(call.a) || starts_at(call.d) == starts_at(call.b)) return Reason::kInplace;
+  if (call.d.address == call.a.address || call.d.address == call.b.address) return Reason::kInplace;
   call.c_is_d = call.c.address == call.d.address && call.c.pointers == call.d.pointers &&
                 call.c.row_stride == call.d.row_stride && call.c.col_stride == call.d.col_stride &&
                 call.c.batch_stride == call.d.batch_stride && call.type_c == call.type_d;
-  if (!call.reads_c || starts_at(call.c) == 0) return Reason::kNone;
+  if (!call.reads_c || call.c.address == 0) return Reason::kNone;
   if (c.row_order != d.row_order) return Reason::kUnsupportedOrder;
   if (extent(call.c, n1, n3, call.batch) > kAddressable) return Reason::kProductFailed;
   if (call.c_is_d) return Reason::kNone;
@@ -356,16 +356,16 @@ void read_types(GemmCall& call) {
   call.scale_type = scale_type_of(call.compute_type);
 }
 
-Reason read_gemm(GemmCall& call) {
-  const CallArguments& arguments = call.arguments;
+// One product or batch of the cublas family. x: its arguments, those of the call or of one group of it.
+Reason read_gemm(GemmCall& call, const CallArguments& x) {
   const Library& library = *call.library;
-  call.m = arguments.m;
-  call.n = arguments.n;
-  call.k = arguments.k;
-  call.batch = arguments.batch;
+  call.m = x.m;
+  call.n = x.n;
+  call.k = x.k;
+  call.batch = x.batch;
   read_types(call);
-  call.trans_a = arguments.transa != kOpN;
-  call.trans_b = arguments.transb != kOpN;
+  call.trans_a = x.transa != kOpN;
+  call.trans_b = x.transb != kOpN;
 
   if (call.m < 0 || call.n < 0 || call.k < 0 || call.batch < 0) return Reason::kProductFailed;
   if (call.m == 0 || call.n == 0 || call.k == 0 || call.batch == 0) return Reason::kEmpty;
@@ -374,20 +374,19 @@ Reason read_gemm(GemmCall& call) {
   }
   int pointer_mode = kPointerHost;
   int math_mode = kDefaultMath;
-  if (library.get_stream(arguments.handle, &call.stream) != kSuccess ||
-      library.get_pointer_mode(arguments.handle, &pointer_mode) != kSuccess ||
-      library.get_math_mode(arguments.handle, &math_mode) != kSuccess) {
+  if (library.get_stream(x.handle, &call.stream) != kSuccess ||
+      library.get_pointer_mode(x.handle, &pointer_mode) != kSuccess ||
+      library.get_math_mode(x.handle, &math_mode) != kSuccess) {
     return Reason::kProductFailed;
   }
-  if (arguments.transa < kOpN || arguments.transa > kOpC || arguments.transb < kOpN || arguments.transb > kOpC ||
-      arguments.alpha == nullptr || arguments.beta == nullptr) {
+  if (x.transa < kOpN || x.transa > kOpC || x.transb < kOpN || x.transb > kOpC || x.alpha == nullptr ||
+      x.beta == nullptr) {
     return Reason::kProductFailed;
   }
   if (pointer_mode != kPointerHost && pointer_mode != kPointerDevice) return Reason::kUnsupportedAttribute;
   if (const Reason reason = judge_compute(call); reason != Reason::kNone) return reason;
-  const void* const alpha = arguments.alpha;
-  read_scalars(call, pointer_mode == kPointerDevice ? nullptr : alpha,
-               pointer_mode == kPointerDevice ? nullptr : arguments.beta);
+  const bool on_host = pointer_mode == kPointerHost;
+  read_scalars(call, on_host ? x.alpha : nullptr, on_host ? x.beta : nullptr);
   if (const Reason reason = judge_types(call); reason != Reason::kNone) return reason;
   if (const Reason reason = judge_math_mode(call, math_mode); reason != Reason::kNone) return reason;
   // Without a product there is nothing to check, and A and B are not read.
@@ -395,13 +394,13 @@ Reason read_gemm(GemmCall& call) {
 
   const bool pointers = has_pointer_arrays(form_of(call.entry));
   const bool strided = call.batch > 1 && !pointers;
-  const Stored a{arguments.a,   call.trans_a ? call.k : call.m,   call.trans_a ? call.m : call.k,
-                 arguments.lda, strided ? arguments.stride_a : 0, false,
-                 pointers};
-  const Stored b{arguments.b,   call.trans_b ? call.n : call.k,   call.trans_b ? call.k : call.n,
-                 arguments.ldb, strided ? arguments.stride_b : 0, false,
-                 pointers};
-  const Stored c{arguments.c, call.m, call.n, arguments.ldc, strided ? arguments.stride_c : 0, false, pointers};
+  const int64_t rows_a = call.trans_a ? call.k : call.m;
+  const int64_t cols_a = call.trans_a ? call.m : call.k;
+  const int64_t rows_b = call.trans_b ? call.n : call.k;
+  const int64_t cols_b = call.trans_b ? call.k : call.n;
+  const Stored a{x.a, rows_a, cols_a, x.lda, strided ? x.stride_a : 0, false, pointers};
+  const Stored b{x.b, rows_b, cols_b, x.ldb, strided ? x.stride_b : 0, false, pointers};
+  const Stored c{x.c, call.m, call.n, x.ldc, strided ? x.stride_c : 0, false, pointers};
   return place(call, a, b, c, c);
 }
 
@@ -420,19 +419,22 @@ Reason read_observed(GemmCall& call) {
   return Reason::kUnsupportedEntry;
 }
 
-// Grouped products: dimensions of the first group and the number of products, for the record.
+// Grouped products as a whole: the groups' arrays are there. Dimensions of the first group and the number of products.
 Reason read_grouped(GemmCall& call) {
   const Groups& groups = call.arguments.groups;
   read_types(call);
-  if (groups.count <= 0 || groups.m == nullptr || groups.n == nullptr || groups.k == nullptr ||
-      groups.sizes == nullptr) {
-    return groups.count == 0 ? Reason::kEmpty : Reason::kProductFailed;
+  if (groups.count == 0) return Reason::kEmpty;
+  if (groups.count < 0 || groups.transa == nullptr || groups.transb == nullptr || groups.m == nullptr ||
+      groups.n == nullptr || groups.k == nullptr || groups.lda == nullptr || groups.ldb == nullptr ||
+      groups.ldc == nullptr || groups.sizes == nullptr || call.arguments.alpha == nullptr ||
+      call.arguments.beta == nullptr) {
+    return Reason::kProductFailed;
   }
   call.m = groups.at(groups.m, 0);
   call.n = groups.at(groups.n, 0);
   call.k = groups.at(groups.k, 0);
   for (int64_t group = 0; group < groups.count; ++group) call.batch += groups.at(groups.sizes, group);
-  return Reason::kUnsupportedEntry;
+  return Reason::kNone;
 }
 
 // ---- cublasLtMatmul ---------------------------------------------------------------------------------------------
@@ -695,7 +697,6 @@ uint64_t grouped_flops(const Groups& groups) noexcept {
 }
 
 uint64_t flops(const GemmCall& call) noexcept {
-  if (is_grouped(form_of(call.entry))) return grouped_flops(call.arguments.groups);
   if (call.m <= 0 || call.n <= 0 || call.k <= 0 || call.batch <= 0) return 0;
   uint64_t product = 2;
   for (const int64_t factor : {call.m, call.n, call.k, call.batch}) {
@@ -718,8 +719,41 @@ void normalize(GemmCall& call) noexcept {
   } else if (is_grouped(form_of(call.entry))) {
     call.blocked = read_grouped(call);
   } else {
-    call.blocked = read_gemm(call);
+    call.blocked = read_gemm(call, call.arguments);
   }
+}
+
+GemmCall group_of(const GemmCall& call, int64_t group, uint64_t call_id) noexcept {
+  const Groups& groups = call.arguments.groups;
+  GemmCall one{};
+  one.entry = call.entry;
+  one.library = call.library;
+  one.arguments = call.arguments;
+  one.call_id = call_id;
+  int64_t first = 0;  // product of the group
+  for (int64_t before = 0; before < group; ++before) first += groups.at(groups.sizes, before);
+  read_types(one);
+  const auto offset = [](const void* list, int64_t elements, int64_t bytes) {
+    return static_cast<const void*>(static_cast<const char*>(list) + elements * bytes);
+  };
+  CallArguments& x = one.arguments;
+  x.transa = groups.transa[group];
+  x.transb = groups.transb[group];
+  x.m = groups.at(groups.m, group);
+  x.n = groups.at(groups.n, group);
+  x.k = groups.at(groups.k, group);
+  x.lda = groups.at(groups.lda, group);
+  x.ldb = groups.at(groups.ldb, group);
+  x.ldc = groups.at(groups.ldc, group);
+  x.batch = groups.at(groups.sizes, group);
+  const int64_t scalar_bytes = bytes_of(data_type(one.scale_type));
+  x.alpha = offset(x.alpha, group, scalar_bytes);
+  x.beta = offset(x.beta, group, scalar_bytes);
+  x.a = offset(x.a, first, sizeof(void*));
+  x.b = offset(x.b, first, sizeof(void*));
+  x.c = offset(x.c, first, sizeof(void*));
+  one.blocked = read_gemm(one, x);
+  return one;
 }
 
 uint64_t site_of(const GemmCall& call) noexcept {

@@ -151,6 +151,18 @@ uint64_t flops(const GemmCall& call) noexcept;
 // nothing.
 void normalize(GemmCall& call) noexcept;
 
+// Groups of a grouped product that the policy chose, in order.
+struct SampledGroups {
+  static constexpr uint32_t kMost = 16;  // of one call; further ones count as not sampled
+  uint32_t count;
+  int64_t group[kMost];
+  uint64_t call_id[kMost];
+};
+
+// One group of a grouped call as a call of its own: a batch by pointer arrays. Like normalize(). It cannot be issued:
+// only the whole call can.
+GemmCall group_of(const GemmCall& call, int64_t group, uint64_t call_id) noexcept;
+
 // The sum of 2 m n k over all products of all groups, 0 where the arrays are absent.
 uint64_t grouped_flops(const Groups& groups) noexcept;
 

@@ -77,6 +77,22 @@ __attribute__((noinline)) int guarded(const Library* library, A... arguments) {
   return status;
 }
 
+// The sampled half of a grouped product, at depth 1: the groups that the policy chose are checked.
+template <Entry E, class... A>
+__attribute__((noinline)) int guarded_groups(const Library* library, const SampledGroups& sampled, A... arguments) {
+  const int saved_errno = errno;
+  register_fork_handler();
+  GemmCall call{};
+  call.entry = E;
+  call.library = library;
+  call.call_id = sampled.call_id[0];
+  Form<form_of(E)>::pack(call.arguments, arguments...);
+  normalize(call);
+  const int status = run_guarded_groups(call, sampled);
+  errno = saved_errno;
+  return status;
+}
+
 // The record of an observed call that the policy chose, after it was issued. At depth 1.
 template <Entry E, class... A>
 __attribute__((noinline)) void observed(const Library* library, A... arguments) {
@@ -93,6 +109,23 @@ __attribute__((noinline)) void observed(const Library* library, A... arguments) 
 }
 
 // hot: begin
+// A grouped product is one call a group. True when the policy chose one of them.
+template <Entry E, class... A>
+inline __attribute__((always_inline)) bool take_groups(ThreadPolicy& policy, SampledGroups& sampled, A... arguments) {
+  CallArguments x;
+  Form<form_of(E)>::pack(x, arguments...);
+  sampled.count = 0;
+  const int64_t groups = x.groups.count > 1 ? x.groups.count : 1;
+  for (int64_t group = 0; group < groups; ++group) {
+    if (!take_sample(policy) || sampled.count == SampledGroups::kMost) continue;
+    sampled.group[sampled.count] = group;
+    sampled.call_id[sampled.count] = policy.call_id;
+    ++sampled.count;
+  }
+  if (sampled.count == 0) count_unsampled(policy, grouped_flops(x.groups), static_cast<uint64_t>(groups));
+  return sampled.count != 0;
+}
+
 // `library` null: found by the handle or by the caller. The first argument of every product is the handle.
 template <Entry E, class... A>
 inline __attribute__((always_inline)) int product(const Library* library, const void* return_address, void* handle,
@@ -103,6 +136,11 @@ inline __attribute__((always_inline)) int product(const Library* library, const 
   if (t_depth > 0) return real(handle, arguments...);
   const DepthGuard depth;
   ThreadPolicy& policy = thread_policy();
+  if constexpr (is_grouped(form_of(E))) {
+    SampledGroups sampled;
+    if (!take_groups<E>(policy, sampled, handle, arguments...)) return real(handle, arguments...);
+    return guarded_groups<E>(library, sampled, handle, arguments...);
+  }
   if (!take_sample(policy)) {
     count_unsampled(policy, quick_flops<E>(*library, handle, arguments...));
     return real(handle, arguments...);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <cerrno>
+#include <new>
 
 #include "kernels/plan.h"
 #include "shim/context.h"
@@ -58,6 +59,11 @@ uint64_t realtime_ns() {
 // Seed of a call's sign draws: of the configured seed and the thread's own count, never of rank, time or address.
 uint64_t seed_of_call(uint64_t seed, uint64_t call_id) {
   return (seed ^ (call_id * kGolden)) * 0xff51afd7ed558ccdull;
+}
+
+uint64_t mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0xff51afd7ed558ccdull;
+  return hash ^ hash >> 32;
 }
 
 bool is_default_stream(const void* stream) {
@@ -174,6 +180,7 @@ ProbePlan plan_of(const GemmCall& call, const ContextState& context, Mode mode, 
     request.p.type = product_type_of(call);
     request.finish.d = call.d;
   }
+  request.through_pointers = call.d.pointers != 0;
   request.c_apart = !call.reads_c || !call.c_is_d;
   request.mode = mode;
   request.rounding = static_cast<OperandRounding>(call.rounding);
@@ -236,13 +243,48 @@ void add(uint64_t& counter, uint64_t amount) {
   __atomic_fetch_add(&counter, amount, __ATOMIC_RELAXED);
 }
 
+constexpr uint64_t kMostFoldBytes = uint64_t{4} << 20;  // larger folds are made afresh: one block publishes a fold
+
+// A B that may come again keeps its sign draws, and so its fold: both are functions of what is known of it, the draws
+// without its address, so that all ranks draw alike.
+void use_fold_cache(ProbePlan& plan, const GemmCall& call, Ticket& ticket, ContextState& context, uint64_t seed) {
+  ProbeParams& p = plan.params;
+  if (context.fold_arena == 0 || p.plan == Plan::kRecompute || call.b.pointers != 0 || p.fold_bytes > kMostFoldBytes) {
+    return;
+  }
+  uint64_t known = seed;
+  for (const uint64_t value :
+       {static_cast<uint64_t>(p.b.row_stride), static_cast<uint64_t>(p.b.col_stride),
+        static_cast<uint64_t>(p.b.batch_stride), static_cast<uint64_t>(p.fold_batch), static_cast<uint64_t>(p.b.type),
+        static_cast<uint64_t>(p.n2), static_cast<uint64_t>(p.n3), static_cast<uint64_t>(p.classes),
+        static_cast<uint64_t>(p.plan)}) {
+    known = mix(known, value);
+  }
+  ticket.seed = known;
+  const FoldMemory memory = fold_of_key(context, mix(known, p.b.address) | 1, p.fold_bytes);
+  p.fold_cache = memory.cache;
+  p.fold_images = memory.images;
+}
+
+// Fills in what a plan does not know: where its scratch is, and what the call's record carries.
+void bind(ProbePlan& plan, const GemmCall& call, const Ticket& ticket, ContextState& context, uint64_t scratch,
+          bool delivered) {
+  bind_scratch(plan.params, plan.layout, scratch);
+  if (!delivered) plan.params.p.address = scratch + plan.layout.bytes;
+  plan.params.seed = ticket.seed;
+  plan.params.site_history = history_of_site(context, ticket.site);
+  plan.params.family_history = history_of_family(context, plan.family);
+  plan.params.lane = context.lane;
+  plan.params.identity = identity_of(call, ticket, context, delivered);
+}
+
 struct Issued {
   int status;
   Reason reason;  // kNone: the device writes the record
 };
 
 // Issues the product with its probe around it. Lock of the stream held.
-Issued issue_checked(const GemmCall& call, const Ticket& ticket, const Place& place, const Process& process) {
+Issued issue_checked(const GemmCall& call, Ticket& ticket, const Place& place, const Process& process) {
   ContextState& context = *place.context;
   StreamState& stream = *place.stream;
   bool delivered =
@@ -259,13 +301,8 @@ Issued issue_checked(const GemmCall& call, const Ticket& ticket, const Place& pl
       return {issue_original(call), Reason::kNoWorkspace};
     }
   }
-  bind_scratch(plan.params, plan.layout, stream.scratch);
-  if (!delivered) plan.params.p.address = stream.scratch + plan.layout.bytes;
-  plan.params.seed = ticket.seed;
-  plan.params.site_history = history_of_site(context, ticket.site);
-  plan.params.family_history = history_of_family(context, plan.family);
-  plan.params.lane = context.lane;
-  plan.params.identity = identity_of(call, ticket, context, delivered);
+  use_fold_cache(plan, call, ticket, context, process.config.seed);
+  bind(plan, call, ticket, context, stream.scratch, delivered);
 
   Probe probe(*place.api, context, stream, app_stream, plan);
   Issued issued = {0, Reason::kNone};
@@ -275,7 +312,7 @@ Issued issue_checked(const GemmCall& call, const Ticket& ticket, const Place& pl
                                   .address = plan.params.p.address,
                                   .ld = plan.params.p.row_stride,
                                   .batch_stride = plan.params.p.batch_stride,
-                                  .pointers = 0,
+                                  .pointers = call.d.pointers != 0 ? plan.params.product_pointers : 0,
                                   .one_address = one_of(context, call.scalar_type),
                                   .zero_address = zero_of(context),
                                   .context_id = context.id};
@@ -330,7 +367,114 @@ Ticket ticket_of(const GemmCall& call, const Process& process) {
   return ticket;
 }
 
+// One group of a grouped product under check.
+struct CheckedGroup {
+  GemmCall call;
+  Ticket ticket;
+  ProbePlan plan;
+  uint64_t scratch_at;  // from the stream's scratch
+  Reason reason;
+};
+
+// Plans the groups that can be checked, and enqueues what must come before the product. Lock of the stream held.
+void prepare_groups(CheckedGroup* groups, uint32_t count, const Place& place) {
+  ContextState& context = *place.context;
+  StreamState& stream = *place.stream;
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    CheckedGroup& one = groups[i];
+    if (one.reason != Reason::kNone) continue;
+    one.plan = plan_of(one.call, context, one.ticket.mode, true);
+    one.reason = one.plan.reason;
+    if (one.reason != Reason::kNone) continue;
+    one.scratch_at = bytes;
+    bytes += one.plan.layout.bytes;
+  }
+  if (bytes == 0) return;
+  const auto app_stream = static_cast<CUstream>(groups[0].call.stream);
+  const bool room = prepare_stream(context, stream, app_stream, bytes);
+  for (uint32_t i = 0; i < count; ++i) {
+    CheckedGroup& one = groups[i];
+    if (one.reason != Reason::kNone) continue;
+    if (!room) {
+      one.reason = Reason::kNoWorkspace;
+      continue;
+    }
+    const uint64_t scratch = stream.scratch + one.scratch_at;
+    bind(one.plan, one.call, one.ticket, context, scratch, true);
+    Probe probe(*place.api, context, stream, app_stream, one.plan);
+    // The start of the stream's scratch is zero between calls (plan.h), what lies further is not.
+    const bool cleared =
+        one.scratch_at == 0 || place.api->memset_d8_async(scratch, 0, kZeroedScratchBytes, app_stream) == CUDA_SUCCESS;
+    if (!cleared || !probe.prepare()) one.reason = Reason::kDriverError;
+  }
+}
+
+// Enqueues the passes over operands and product of each group that is still under check.
+void check_groups(CheckedGroup* groups, uint32_t count, const Place& place, const Process& process) {
+  const auto app_stream = static_cast<CUstream>(groups[0].call.stream);
+  for (uint32_t i = 0; i < count; ++i) {
+    CheckedGroup& one = groups[i];
+    if (one.reason != Reason::kNone) continue;
+    Probe probe(*place.api, *place.context, *place.stream, app_stream, one.plan);
+    if (probe.operands_in_order() && probe.after_product()) continue;
+    one.reason = Reason::kDriverError;
+    process.ring.count_driver_error();
+  }
+}
+
 }  // namespace
+
+int run_guarded_groups(GemmCall& call, const SampledGroups& sampled) noexcept {
+  const int saved_errno = errno;
+  const Process& process = the_process();
+  auto* groups = call.blocked == Reason::kNone ? new (std::nothrow) CheckedGroup[sampled.count] : nullptr;
+  if (groups == nullptr) {
+    const int status = issue_original(call);
+    const Reason reason = call.blocked != Reason::kNone ? call.blocked : Reason::kNoWorkspace;
+    count_sampled(call, ticket_of(call, process), grouped_flops(call.arguments.groups), reason, process);
+    errno = saved_errno;
+    return status;
+  }
+  Place place;
+  bool placed = false;
+  uint64_t flops_of_sampled = 0;
+  for (uint32_t i = 0; i < sampled.count; ++i) {
+    CheckedGroup& one = groups[i];
+    one.call = group_of(call, sampled.group[i], sampled.call_id[i]);
+    one.ticket = ticket_of(one.call, process);
+    one.reason = one.ticket.mode == Mode::kOff ? Reason::kOff : one.call.blocked;
+    flops_of_sampled += flops(one.call);
+    if (one.reason != Reason::kNone) continue;
+    if (!placed) place = place_of(one.call);
+    placed = true;
+    one.reason = place.blocked;
+    one.ticket.stream_id = place.stream_id;
+  }
+  int status;
+  if (placed && place.blocked == Reason::kNone) {
+    const StreamLock lock(*place.stream);
+    if (place.stream->usable) prepare_groups(groups, sampled.count, place);
+    status = issue_original(call);
+    for (uint32_t i = 0; i < sampled.count; ++i) {
+      if (groups[i].reason != Reason::kNone) continue;
+      if (status != 0) groups[i].reason = Reason::kProductFailed;
+      if (!place.stream->usable) groups[i].reason = Reason::kDriverError;
+    }
+    check_groups(groups, sampled.count, place, process);
+  } else {
+    status = issue_original(call);
+    if (placed && place.blocked == Reason::kCold) warm_current_context();
+  }
+  for (uint32_t i = 0; i < sampled.count; ++i) {
+    count_sampled(groups[i].call, groups[i].ticket, flops(groups[i].call), groups[i].reason, process);
+  }
+  delete[] groups;
+  const auto unsampled = static_cast<uint64_t>(call.arguments.groups.count) - sampled.count;
+  count_unsampled(thread_policy(), grouped_flops(call.arguments.groups) - flops_of_sampled, unsampled);
+  errno = saved_errno;
+  return status;
+}
 
 void record_observed(const GemmCall& call, uint64_t call_flops) noexcept {
   const int saved_errno = errno;

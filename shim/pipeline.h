@@ -11,6 +11,10 @@ namespace sdcguard {
 // stream only; waits for the device only where joining the side stream failed. Never throws; leaves no CUDA error.
 int run_guarded(GemmCall& call) noexcept;
 
+// The same for a grouped product: the call is issued as it is, and the groups that were chosen are checked as
+// delivered, each with its own record. Allocates on the heap.
+int run_guarded_groups(GemmCall& call, const SampledGroups& sampled) noexcept;
+
 // Counts and records a sampled call of an observed entry, which the wrapper has issued.
 void record_observed(const GemmCall& call, uint64_t call_flops) noexcept;
 

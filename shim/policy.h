@@ -53,16 +53,17 @@ inline bool take_sample(ThreadPolicy& policy) noexcept {
   return end_of_skip(policy);
 }
 
-// Counts a call that the policy did not choose. `flops`: 2 m n k batch, 0 when it is not known without asking the
-// library (Lt descriptors): coverage in FLOPs is then a lower bound. Threads past kMaxThreads share the last slot.
-inline void count_unsampled(ThreadPolicy& policy, uint64_t flops) noexcept {
+// Counts `calls` that the policy did not choose (a grouped product is one call a group). `flops`: 2 m n k batch, 0 when
+// it is not known without asking the library (Lt descriptors): coverage in FLOPs is then a lower bound. Threads past
+// kMaxThreads share the last slot.
+inline void count_unsampled(ThreadPolicy& policy, uint64_t flops, uint64_t calls = 1) noexcept {
   ThreadCounters* counters = policy.counters;
   if (policy.shared_counters) {
-    __atomic_fetch_add(&counters->calls_seen, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&counters->calls_seen, calls, __ATOMIC_RELAXED);
     __atomic_fetch_add(&counters->flops_seen, flops, __ATOMIC_RELAXED);
     return;
   }
-  __atomic_store_n(&counters->calls_seen, counters->calls_seen + 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&counters->calls_seen, counters->calls_seen + calls, __ATOMIC_RELAXED);
   __atomic_store_n(&counters->flops_seen, counters->flops_seen + flops, __ATOMIC_RELAXED);
 }
 // hot: end

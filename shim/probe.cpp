@@ -12,10 +12,17 @@ bool Probe::launch(Kernel kernel, CUstream on) noexcept {
                             on, arguments, nullptr) == CUDA_SUCCESS;
 }
 
+bool Probe::prepare() noexcept {
+  return launch(Kernel::kKeep, app_stream_) && launch(Kernel::kPointers, app_stream_);
+}
+
+bool Probe::operands_in_order() noexcept {
+  return launch(Kernel::kFold, app_stream_) && launch(Kernel::kOperand, app_stream_);
+}
+
 bool Probe::before_product() noexcept {
-  if (!launch(Kernel::kKeep, app_stream_)) return false;
-  if (stream_.side_stream == nullptr)
-    return launch(Kernel::kFold, app_stream_) && launch(Kernel::kOperand, app_stream_);
+  if (!prepare()) return false;
+  if (stream_.side_stream == nullptr) return operands_in_order();
   if (api_.event_record(stream_.forked, app_stream_) != CUDA_SUCCESS ||
       api_.stream_wait_event(stream_.side_stream, stream_.forked, 0) != CUDA_SUCCESS) {
     return false;

@@ -2,7 +2,8 @@
 // stage probe: takes a bound plan, enqueues its kernels around the product; runs on the calling thread.
 //
 //   side stream   wait(forked) fold operand record(joined)
-//   app stream    record(forked) .... the product .... wait(joined) product [recompute repair] [finish]
+//   app stream    [keep] [pointers] record(forked) .... the product .... wait(joined) product [recompute repair]
+//   [finish]
 //
 // Without a side stream (ContextState::in_order) fold and operand run on the application's stream before the product.
 #pragma once
@@ -23,6 +24,11 @@ class Probe {
 
   // Enqueues the passes over the operands. False: the driver refused; whatever was enqueued is joined.
   bool before_product() noexcept;
+
+  // The same in two parts, all on the application's stream, for a product with several probes: what must come before
+  // the product, and the passes over the operands, after it as well as before. False: the driver refused.
+  bool prepare() noexcept;
+  bool operands_in_order() noexcept;
 
   // Makes the application's stream wait for the side stream. Called on every path once before_product() was: the
   // operands may be overwritten by the program after its call. If the driver refuses, waits on the host; false: even

@@ -34,7 +34,7 @@ SINCE = [
 PASSED_THROUGH = [
     (r"^cublas[SDCZ](gemm|gemv|symm|syrk|syr2k|trmm|trsm|hemm|herk|her2k)$", "legacy interface: another signature, no handle"),
     (r"^cublasLt(Legacy|\w{3}Matmul|\w{3}_)|^cublasLt_for_cublas", "private interface of cuBLASLt"),
-    (r"^cublasLtMatmul\w+", "descriptors, heuristics and algorithms: no product"),
+    (r"^cublasLt\w*Matmul(Algo|Desc|Preference)\w+|^cublasLtMatmul\w+", "descriptors, heuristics and algorithms: no product"),
     (r"^cublas[SDCZ]bdmm|^cublasXtMakeReady", "undeclared"),
     (r"^cublas\w*(Backdoor|EnvironmentMode|Logger)", "undeclared or no product"),
     (r"^cublasXt[SDCZ]spmm$", "packed matrices in host memory"),

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 
 #include "tests/e2e/guarded_program.h"
@@ -71,6 +72,24 @@ TEST_P(Accumulator, IsFoundAndRepaired) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, Accumulator, testing::ValuesIn(kCases), name_of_case);
+
+// As delivered and in place: the product wrote over the C that it is checked and repaired by. What is named is D, not
+// the product that the faults went into: places must agree, and the repaired output with the clean one.
+TEST(Accumulator, InPlaceAsDeliveredIsFoundAndRepairedFromTheKeptC) {
+  const Case c = {"", "--api sgemm --k 131 --beta 0.75 --alpha -2", DataType::kF32, 130, 67, 1, 2};
+  const Left clean = run(gemm(command(c, 1), {{"SDCGUARD_UPGRADE", "off"}}));
+  const Left left =
+      run(gemm(command(c, 1), {{"HOSTCUDA_FAULTS", kAccumulators}, {"SDCGUARD_UPGRADE", "off"}}), {.injections = true});
+  EXPECT_EQ(unharmed(left), "");
+  EXPECT_EQ(complete(left, 1), "");
+  EXPECT_EQ(outcomes(left), "corrected");
+  std::set<std::pair<int64_t, int64_t>> injected, named;
+  for (const Injected& fault : left.injected) injected.emplace(fault.row, fault.column);
+  for (const FaultRecord& fault : left.faults) named.emplace(fault.row, fault.column);
+  EXPECT_EQ(injected.size(), 3u);
+  EXPECT_EQ(named, injected);
+  EXPECT_EQ(repaired_like(left, clean.result, {c.type, c.m, c.n, c.batch, c.slope}), "");
+}
 
 // The two criteria are able to fail: unguarded, the same faults leave an output that is not the clean one.
 TEST(Accumulator, UnguardedTheOutputIsWrong) {

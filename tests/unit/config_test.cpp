@@ -66,6 +66,7 @@ TEST(Config_Defaults, AreThoseOfTheDesign) {
   EXPECT_EQ(result.config.rate, 0.05);
   EXPECT_EQ(result.config.seed, kDefaultSeed);
   EXPECT_EQ(result.config.upgrade, Upgrade::kCall);
+  EXPECT_EQ(result.config.fold_cache, FoldCaching::kOn);
   EXPECT_FALSE(result.config.workspace.has_value());
   EXPECT_EQ(result.config.ring_dir, "/dev/shm/sdcguard-" + std::to_string(getuid()));
   EXPECT_EQ(result.config.rank, 0);
@@ -156,6 +157,7 @@ TEST(Config_WrongValue, NamesKeyLineAndWhatIsAllowed) {
   EXPECT_EQ(error_of("rate = 1.01"), "sdcguard: F:1: rate = 1.01: must be a number from 0 to 1");
   EXPECT_EQ(error_of("seed = -1"), "sdcguard: F:1: seed = -1: must be an integer from 0 to 9223372036854775807");
   EXPECT_EQ(error_of("upgrade = \"site\""), "sdcguard: F:1: upgrade = \"site\": must be one of \"call\", \"off\"");
+  EXPECT_EQ(error_of("fold_cache = true"), "sdcguard: F:1: fold_cache = true: must be one of \"on\", \"off\"");
   EXPECT_EQ(
       error_of("workspace = \"12 parsecs\""),
       "sdcguard: F:1: workspace = \"12 parsecs\": must be a size from \"1 MiB\" to \"1 TiB\", such as \"256 MiB\"");
@@ -196,9 +198,9 @@ TEST(Config_UnknownKey, NamesTheNearest) {
   EXPECT_EQ(error_of("evry = 5\n"), "sdcguard: F:1: evry: no such key; the nearest is every");
   EXPECT_EQ(error_of("seed = 1\nworkspce = \"1 GiB\"\n"),
             "sdcguard: F:2: workspce: no such key; the nearest is workspace");
-  EXPECT_EQ(
-      error_of("telemetry = 5\n"),
-      "sdcguard: F:1: telemetry: no such key; known are mode, every, rate, seed, upgrade, workspace, ring_dir, rank");
+  EXPECT_EQ(error_of("telemetry = 5\n"),
+            "sdcguard: F:1: telemetry: no such key; known are mode, every, rate, seed, upgrade, workspace, fold_cache, "
+            "ring_dir, rank");
   EXPECT_EQ(error_of("[policy]\nevery = 5\n").substr(0, 30), "sdcguard: F:1: policy: no such");
 }
 
