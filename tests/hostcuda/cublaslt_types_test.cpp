@@ -123,7 +123,8 @@ class LtCall {
       cublasLtHandle_t handle, cudaStream_t stream, const std::function<void(LtCall&)>& bend = [](LtCall&) {}) {
     describe();
     bend(*this);
-    before = (s.in_place ? *d : *d).bytes();
+    before = d->bytes();
+    if (aux != nullptr) aux_before = aux->bytes();
     const auto address = [&](const std::unique_ptr<Buffer>& buffer, const Shape& shape, std::unique_ptr<Buffer>* list) {
       if (s.batch != Batch::kPointers) return buffer->device();
       // The entries in reverse order, so that an address that is made up is wrong.
@@ -304,6 +305,23 @@ class LtCall {
     }
     if (s.amax) judge("amax", 0, 0, 0, amax->get(0), {amax_low * (1 - u), amax_high * (1 + u)});
     if (s.aux_scale) judge("aux amax", 0, 0, 0, aux_amax->get(0), {aux_low * (1 - u), aux_high * (1 + u)});
+    // Nothing of the auxiliary matrix but its entries was written, and nothing at all where it is read.
+    if (aux != nullptr) {
+      const std::vector<unsigned char> aux_after = aux->bytes();
+      const int64_t unit = is_mask() ? 1 : fields_of(aux->type()).bytes * 8;  // bits
+      std::vector<bool> mine(aux_after.size() * 8 / static_cast<size_t>(unit), !aux_written());
+      for (int64_t e = 0; aux_written() && e < shape_d.batch; ++e) {
+        for (int64_t j = 0; j < s.n; ++j) {
+          for (int64_t i = 0; i < s.m; ++i) mine[static_cast<size_t>(aux_at(e, i, j))] = true;
+        }
+      }
+      for (size_t bit = 0; bit < aux_after.size() * 8; ++bit) {
+        if (aux_written() && mine[bit / static_cast<size_t>(unit)]) continue;
+        if (((aux_after[bit / 8] ^ aux_before[bit / 8]) >> (bit % 8) & 1) == 0) continue;
+        if (result.beyond++ == 0)
+          result.first = "a gap of the auxiliary matrix was written, bit " + std::to_string(bit);
+      }
+    }
     // Nothing between the columns and the batch entries was written.
     std::vector<bool> covered(static_cast<size_t>(d->count()));
     for (int64_t e = 0; e < shape_d.batch; ++e) {
@@ -329,7 +347,7 @@ class LtCall {
   cublasLtMatrixLayoutOpaque_t a_layout, b_layout, c_layout, d_layout;
   const void* alpha_at = nullptr;
   const void* beta_at = nullptr;
-  std::vector<unsigned char> before;
+  std::vector<unsigned char> before, aux_before;
   bool status_only = false;
 
   template <typename Value>
@@ -696,6 +714,25 @@ TEST_F(LtTypesTest, Fp8_ScalesAmaxAndSaturation) {
   }
 }
 
+TEST_F(LtTypesTest, Fp8_FastAccumulationIsLessExact) {
+  Spec spec{types_named("e4m3 fp32")};
+  spec.k = 1024;
+  const auto error_of = [&](bool fast) {
+    spec.types.fast = fast;
+    LtCall call(spec);
+    EXPECT_EQ(call(handle_, stream_), CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(call.verdict().beyond, 0);
+    Real error = 0;
+    for (int64_t i = 0; i < spec.m; ++i) {
+      Real exact = 0;
+      for (int64_t l = 0; l < spec.k; ++l) exact += call.value_a(0, i, l) * call.value_b(0, l, 3);
+      error += std::fabs(call.d->get(call.shape_d.at(0, i, 3)) - exact);
+    }
+    return error;
+  };
+  EXPECT_LT(2 * error_of(false), error_of(true));
+}
+
 TEST_F(LtTypesTest, Fp8_NanInD) {
   Spec spec{types_named("e4m3 e4m3")};
   spec.amax = true;
@@ -800,7 +837,7 @@ TEST_F(LtTypesTest, Epilogues_OfEveryTypeAndBatch) {
       const bool offered =
           types.a != CUDA_R_8I && (types.a != CUDA_R_64F || simple) && !(is_fp8(types.a) && of_operand);
       Spec spec{types};
-      spec.m = 32;
+      spec.m = is_fp8(types.a) ? 32 : 29;
       spec.n = 8;
       spec.epilogue = epilogue;
       spec.magnitude = 0.5;
@@ -812,8 +849,25 @@ TEST_F(LtTypesTest, Epilogues_OfEveryTypeAndBatch) {
         spec.batch = batch;
         spec.beta = batch == Batch::kOne ? 0 : 1;
         spec.seed = epilogue + 3;
+        spec.d_scale = is_fp8(types.d) && batch != Batch::kOne;
         expect_right(spec, std::string(types.name) + ", epilogue " + std::to_string(epilogue));
       }
+    }
+  }
+}
+
+// What finish.h states for want of a GPU that says otherwise.
+TEST_F(LtTypesTest, Epilogues_MaskOfZeroAndNan) {
+  for (const Real value : {Real{0}, std::numeric_limits<Real>::quiet_NaN()}) {
+    Spec spec{types_named("fp32")};
+    spec.epilogue = CUBLASLT_EPILOGUE_RELU_AUX;
+    LtCall call(spec);
+    for (int64_t l = 0; l < spec.k; ++l) call.a->set(call.shape_a.at(0, l, 5), value);
+    call.a->upload();
+    ASSERT_EQ(call(handle_, stream_), CUBLAS_STATUS_SUCCESS);
+    for (int64_t j = 0; j < spec.n; ++j) {
+      EXPECT_FALSE(call.mask_bit(0, 5, j));
+      EXPECT_EQ(std::isnan(call.d->get(call.shape_d.at(0, 5, j))), std::isnan(value)) << "RELU keeps a NaN";
     }
   }
 }

@@ -484,7 +484,13 @@ class Run {
           }
         }
         finish_column(term, call_.m, x.data(), with);
-        if (with.mask_out) std::memcpy(aux_column, mask.data(), mask.size());
+        if (with.mask_out) {
+          // The bits of the last byte that lie past the last row stay as they were.
+          const unsigned mine = m % 8 == 0 ? 0xFFu : (1u << (m % 8)) - 1;
+          const auto old = static_cast<unsigned char>(aux_column[mask.size() - 1]);
+          mask.back() = static_cast<uint8_t>((mask.back() & mine) | (old & ~mine));
+          std::memcpy(aux_column, mask.data(), mask.size());
+        }
         if (with.aux_out) {
           for (Real& value : aux) {
             aux_amax = std::fmax(aux_amax, std::fabs(value));
