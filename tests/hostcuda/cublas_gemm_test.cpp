@@ -577,6 +577,7 @@ TEST_F(GemmEntryTest, Sizes_OffsetsPassTwoToThe31Elements) {
   for (const bool batched : {false, true}) {
     ASSERT_EQ(cudaMemset(c, 0, 4), cudaSuccess);
     ASSERT_EQ(cudaMemset(c + kFar, 0, 4), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // a memset returns before it is done
     if (batched) {
       ASSERT_EQ(cublasGemmStridedBatchedEx_64(handle_, CUBLAS_OP_N, CUBLAS_OP_N, 2, 1, 1, &one, x.get(), CUDA_R_16BF, 2,
                                               0, x.get(), CUDA_R_16BF, 1, 0, &zero, c, CUDA_R_16BF, 2, kFar, 2,

@@ -86,12 +86,15 @@ struct Stub {
 constexpr Stub kLibraries[] = {{"libcublas.so.13", "cublas", "cublasCreate_v2"},
                                {"libcublasLt.so.13", "cublaslt", "cublasLtCreate"}};
 
-std::set<std::string> listed_names(const std::string& folder) {
+// The names that the real library of that major exports.
+std::set<std::string> listed_names(const std::string& folder, const std::string& major) {
   std::ifstream list(std::string(SDCGUARD_SOURCE_DIR) + "/tools/hostcuda/" + folder + "/symbols.def");
+  const std::string heads[] = {"HOSTCUDA_SYMBOL(", "HOSTCUDA_SYMBOL_" + major + "("};
   std::set<std::string> names;
   for (std::string line; std::getline(list, line);) {
-    const std::string head = "HOSTCUDA_SYMBOL(";
-    if (line.rfind(head, 0) == 0) names.insert(line.substr(head.size(), line.find(')') - head.size()));
+    for (const std::string& head : heads) {
+      if (line.rfind(head, 0) == 0) names.insert(line.substr(head.size(), line.find(')') - head.size()));
+    }
   }
   return names;
 }
@@ -190,25 +193,55 @@ reference::Comparison run_gemm_ex(cublasHandle_t handle, const Case& x, Problem 
 
 // ---- exports
 
-TEST(Exports, EveryRealNameInItsVersionNode) {
+TEST(Exports, EveryRealNameInItsVersionNodeAndNoOther) {
   for (const Stub& library : kLibraries) {
-    const std::set<std::string> listed = listed_names(library.folder);
-    EXPECT_GT(listed.size(), 100u) << library.folder;
-    const std::string path = path_of_library(in_library(library.soname, library.probe));
-    std::istringstream table(output_of("nm -D --defined-only " + path));
-    std::set<std::string> exported;
-    std::string address;
-    std::string kind;
-    std::string name;
-    while (table >> address >> kind >> name) {
-      if (kind == "A") continue;  // the version node itself
-      const size_t at = name.find("@@");
-      ASSERT_NE(at, std::string::npos) << name << " has no version node";
-      EXPECT_EQ(name.substr(at + 2), library.soname);
-      if (name.rfind("hostcuda_", 0) != 0) exported.insert(name.substr(0, at));
+    for (const std::string major : {"12", "13"}) {
+      std::string path = path_of_library(in_library(library.soname, library.probe));
+      const std::string soname = std::string(library.soname).replace(std::strlen(library.soname) - 2, 2, major);
+      path.replace(path.rfind('/') + 1, std::string::npos, soname);
+      const std::set<std::string> listed = listed_names(library.folder, major);
+      EXPECT_GT(listed.size(), 100u) << library.folder;
+      std::istringstream table(output_of("nm -D --defined-only " + path));
+      std::set<std::string> exported;
+      std::string address;
+      std::string kind;
+      std::string name;
+      while (table >> address >> kind >> name) {
+        if (kind == "A") continue;  // the version node itself
+        const size_t at = name.find("@@");
+        ASSERT_NE(at, std::string::npos) << name << " has no version node";
+        EXPECT_EQ(name.substr(at + 2), soname);
+        if (name.rfind("hostcuda_", 0) != 0) exported.insert(name.substr(0, at));
+      }
+      EXPECT_EQ(exported, listed) << path;
     }
-    EXPECT_EQ(exported, listed) << path;
   }
+}
+
+// What the host device does not compute, by name: a stub is a weak symbol.
+TEST(Exports, StubsAreTheseAndNoOthers) {
+  const std::string path = path_of_library(in_library("libcublas.so.13", "cublasCreate_v2"));
+  std::istringstream table(output_of("nm -D --defined-only " + path));
+  std::set<std::string> stubs;
+  std::string address;
+  std::string kind;
+  std::string name;
+  while (table >> address >> kind >> name) {
+    if (kind == "W") stubs.insert(name.substr(0, name.find("@@")));
+  }
+  std::set<std::string> expected{"cublasGetBackdoor",        "cublasSetBackdoor",        "cublasSetBackdoorEx",
+                                 "cublasGetEnvironmentMode", "cublasSetEnvironmentMode", "cublasXerbla",
+                                 "cublasUint8gemmBias",      "cublasXtSetCpuRatio",      "cublasXtSetCpuRoutine"};
+  for (const std::string letter : {"S", "D", "C", "Z"}) {
+    expected.insert("cublas" + letter + "bdmm");
+    for (const char* routine : {"spmm", "symm", "syr2k", "syrk", "syrkx", "trmm", "trsm"}) {
+      expected.insert("cublasXt" + letter + routine);
+    }
+    for (const char* routine : {"hemm", "her2k", "herk", "herkx"}) {
+      if (letter == "C" || letter == "Z") expected.insert("cublasXt" + letter + routine);
+    }
+  }
+  EXPECT_EQ(stubs, expected);
 }
 
 TEST(Exports, SonameAndNeededAreTheRealOnes) {
@@ -325,6 +358,39 @@ TEST_F(CublasTest, Handle_StateIsKept) {
   cublasLogCallback callback = nullptr;
   EXPECT_EQ(cublasGetLoggerCallback(&callback), CUBLAS_STATUS_SUCCESS);
   EXPECT_NE(callback, nullptr);
+}
+
+TEST_F(CublasTest, Logger_NamesTheCallsWhereItIsToldTo) {
+  static std::vector<std::string> heard;
+  heard.clear();
+  const std::string path = testing::TempDir() + "cublas_test.log";
+  std::filesystem::remove(path);
+  ASSERT_EQ(cublasSetLoggerCallback([](const char* line) { heard.emplace_back(line); }), CUBLAS_STATUS_SUCCESS);
+  const DeviceBytes x(constant_numbers(kFp32, 1, 3.0));
+  const float one = 1.0f;
+  const auto product = [&] {
+    return cublasSgemm(handle_, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &one, x.as<float>(), 1, x.as<float>(), 1, &one,
+                       x.as<float>(), 1);
+  };
+  ASSERT_EQ(product(), CUBLAS_STATUS_SUCCESS);
+  EXPECT_TRUE(heard.empty());  // the log is off
+  ASSERT_EQ(cublasLoggerConfigure(1, 0, 1, path.c_str()), CUBLAS_STATUS_SUCCESS);
+  testing::internal::CaptureStderr();
+  ASSERT_EQ(product(), CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(cublasSscal(handle_, 1, &one, x.as<float>(), 1), CUBLAS_STATUS_SUCCESS);
+  const std::string said = testing::internal::GetCapturedStderr();
+  ASSERT_EQ(cublasLoggerConfigure(0, 0, 0, nullptr), CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(product(), CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(cublasSetLoggerCallback(nullptr), CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(heard.size(), 2u);
+  EXPECT_EQ(heard[0], "I! cuBLAS (v13.1) function cublasSgemm_v2 called\n");
+  EXPECT_EQ(heard[1], "I! cuBLAS (v13.1) function cublasSscal_v2 called\n");
+  EXPECT_EQ(said, heard[0] + heard[1]);
+  std::ostringstream written;
+  written << std::ifstream(path).rdbuf();
+  EXPECT_EQ(written.str(), said);
+  EXPECT_EQ(cublasLoggerConfigure(1, 0, 0, "/no/such/folder/log"), CUBLAS_STATUS_INVALID_VALUE);
+  std::filesystem::remove(path);
 }
 
 TEST(Handle, NullIsNotInitialized) {
@@ -812,6 +878,36 @@ TEST_F(CublasTest, Route_GemmExReachesThePublicLtMatmulOnlyWhenAsked) {
   const int before = lt_calls;
   EXPECT_PRODUCT(run_gemm_ex(handle_, x, problem, 1.5, 0.25, 5));
   EXPECT_EQ(lt_calls, before);
+}
+
+// INT8 into INT32 goes there by itself, as in the real library; INT8 into FP32 does not.
+TEST_F(CublasTest, Route_IntegersReachThePublicLtMatmulByThemselves) {
+  const DeviceBytes x(size_t{16});
+  ASSERT_EQ(cudaMemset(x.get(), 2, 16), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  const DeviceBytes c(size_t{4});
+  const int32_t one = 1;
+  const int32_t zero = 0;
+  const auto call = [&](cublasOperation_t op, int m, int lda) {
+    return cublasGemmEx(handle_, op, CUBLAS_OP_N, m, 1, 4, &one, x.get(), CUDA_R_8I, lda, x.get(), CUDA_R_8I, 4, &zero,
+                        c.get(), CUDA_R_32I, 4, CUBLAS_COMPUTE_32I, CUBLAS_GEMM_DEFAULT);
+  };
+  for (const auto op : {CUBLAS_OP_N, CUBLAS_OP_T}) {
+    lt_calls = 0;
+    ASSERT_EQ(call(op, 1, 4), CUBLAS_STATUS_SUCCESS);
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    EXPECT_EQ(lt_calls, 1);
+    EXPECT_EQ(c.patterns(kFp32)[0], 16u);
+  }
+  EXPECT_EQ(call(CUBLAS_OP_N, 0, 4), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(call(CUBLAS_OP_N, -1, 4), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(call(CUBLAS_OP_N, 1, 5), CUBLAS_STATUS_NOT_SUPPORTED);
+  const float alpha = 1.0f;
+  const float beta = 0.0f;
+  ASSERT_EQ(cublasGemmEx(handle_, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 4, &alpha, x.get(), CUDA_R_8I, 4, x.get(), CUDA_R_8I,
+                         4, &beta, c.get(), CUDA_R_32F, 1, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+            CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(lt_calls, 1);
 }
 
 // ---- copies

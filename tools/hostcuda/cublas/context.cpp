@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
-// cuBLAS handles and their state, versions, status texts, logger.
+// cuBLAS handles and their state, versions, status texts.
 #include "tools/hostcuda/cublas/context.h"
 
 #pragma GCC visibility push(default)
 #include <cublasLt.h>
 #pragma GCC visibility pop
 
-#include <atomic>
 #include <new>
 
-namespace {
+#include "tools/hostcuda/cublas/logger.h"
 
-std::atomic<cublasLogCallback> logger_callback{nullptr};
+namespace {
 
 template <typename Value>
 cublasStatus_t read_state(cublasHandle_t handle, Value cublasContext::*member, Value* out) {
@@ -56,12 +55,14 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
     return CUBLAS_STATUS_NOT_INITIALIZED;
   }
   *handle = context;
+  hostcuda::log_call("cublasCreate_v2");
   return CUBLAS_STATUS_SUCCESS;
 }
 
 // Work in flight keeps nothing of the handle, so nothing is waited for.
 cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
   if (!hostcuda::live(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+  hostcuda::log_call("cublasDestroy_v2");
   handle->head.magic = 0;
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
@@ -69,7 +70,7 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
 
 cublasStatus_t cublasGetVersion_v2(cublasHandle_t, int* version) {
   if (!version) return CUBLAS_STATUS_INVALID_VALUE;
-  *version = hostcuda::kCublasVersion;
+  *version = static_cast<int>(cublasLtGetVersion());
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -78,7 +79,7 @@ cublasStatus_t cublasGetProperty(libraryPropertyType type, int* value) {
 }
 
 size_t cublasGetCudartVersion(void) {
-  return hostcuda::kCudartVersion;
+  return cublasLtGetCudartVersion();
 }
 
 // As documented, this takes a user's workspace away.
@@ -197,22 +198,6 @@ const char* cublasGetStatusName(cublasStatus_t status) {
 
 const char* cublasGetStatusString(cublasStatus_t status) {
   return cublasLtGetStatusString(status);
-}
-
-// The host device writes no cuBLAS log.
-cublasStatus_t cublasLoggerConfigure(int, int, int, const char*) {
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasSetLoggerCallback(cublasLogCallback userCallback) {
-  logger_callback.store(userCallback, std::memory_order_relaxed);
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasGetLoggerCallback(cublasLogCallback* userCallback) {
-  if (!userCallback) return CUBLAS_STATUS_INVALID_VALUE;
-  *userCallback = logger_callback.load(std::memory_order_relaxed);
-  return CUBLAS_STATUS_SUCCESS;
 }
 
 }  // extern "C"

@@ -3,6 +3,7 @@
 // the handle's stream.
 #include "tools/hostcuda/cublas/gemm.h"
 
+#include "tools/hostcuda/cublas/logger.h"
 #include "tools/hostcuda/cublaslt/product.h"
 
 namespace hostcuda {
@@ -90,6 +91,7 @@ cublasStatus_t enqueue_product(const GemmArguments& x, gemm::Compute compute) {
   matmul.compute = compute;
   matmul.alpha = hostcuda_scalar(x.alpha, scalar_type, scalars_on_device);
   matmul.beta = hostcuda_scalar(x.beta, scalar_type, scalars_on_device);
+  log_call(x.name);
   return hostcuda_matmul(&x.handle->head, &matmul, x.handle->stream);
 }
 
@@ -147,6 +149,11 @@ int effective_compute(const GemmArguments& x) {
     return CUBLAS_COMPUTE_32F_FAST_TF32;
   }
   return x.compute;
+}
+
+cublasStatus_t gemm_check(const GemmArguments& x, bool* empty) {
+  gemm::Compute compute{};
+  return check(x, empty, &compute);
 }
 
 cublasStatus_t gemm_call(const GemmArguments& x) {

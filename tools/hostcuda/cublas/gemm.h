@@ -37,6 +37,8 @@ struct GemmArguments {
 // address or a leading dimension that is no multiple of 4); SUCCESS with nothing done where m, n or batch is 0; else
 // what hostcuda_matmul says. FP32 under the math mode TF32 runs as CUBLAS_COMPUTE_32F_FAST_TF32 does.
 cublasStatus_t gemm_call(const GemmArguments& x);
+// Its checks alone; *empty: nothing to do.
+cublasStatus_t gemm_check(const GemmArguments& x, bool* empty);
 
 // The compute type that the product runs in, the handle's math mode taken into account.
 int effective_compute(const GemmArguments& x);
@@ -86,10 +88,9 @@ struct GroupedSizes {
 template <typename Size>
 cublasStatus_t grouped_gemm_call(const GroupedArguments& x, const GroupedSizes<Size>& sizes);
 
-// HOSTCUDA_ROUTE_LT=1 in the environment (looked at in every call): cublasGemmEx goes through the public cublasLtMatmul
-// of libcublasLt, by the procedure linkage table and with the cuBLAS handle as Lt handle, as the real library's INT8
-// path does. An interposed cublasLtMatmul sees such calls.
-bool routes_through_lt();
-cublasStatus_t gemm_by_lt(const GemmArguments& x);
+// cublasGemmEx. INT8 into INT32 goes through the public cublasLtMatmul of libcublasLt, by the procedure linkage table
+// and with the cuBLAS handle as Lt handle, as in the real library; with HOSTCUDA_ROUTE_LT=1 in the environment (looked
+// at in every call) every form that cuBLASLt has goes that way. An interposed cublasLtMatmul sees such calls.
+cublasStatus_t gemm_ex_call(const GemmArguments& x);
 
 }  // namespace hostcuda

@@ -4,14 +4,9 @@
 #include "tools/hostcuda/cublas/gemm.h"
 
 using hostcuda::gemm_call;
-using hostcuda::GemmArguments;
 using hostcuda::grouped_gemm_call;
 
 namespace {
-
-cublasStatus_t gemm_ex(const GemmArguments& x) {
-  return hostcuda::routes_through_lt() ? hostcuda::gemm_by_lt(x) : gemm_call(x);
-}
 
 // The compute type of the entry points that name none: that of their elements.
 constexpr int kSingle = CUBLAS_COMPUTE_32F;
@@ -32,7 +27,7 @@ constexpr int kDouble = CUBLAS_COMPUTE_64F;
                       Size k, const void* alpha, const void* A, cudaDataType Atype, Size lda, const void* B,           \
                       cudaDataType Btype, Size ldb, const void* beta, void* C, cudaDataType Ctype, Size ldc,           \
                       cublasComputeType_t computeType, cublasGemmAlgo_t algo) {                                        \
-    return gemm_ex({#name, handle, transa, transb, m, n, k, alpha, {A, Atype, lda, 0}, {B, Btype, ldb, 0}, beta,       \
+    return hostcuda::gemm_ex_call({#name, handle, transa, transb, m, n, k, alpha, {A, Atype, lda, 0}, {B, Btype, ldb, 0}, beta,       \
                     {C, Ctype, ldc, 0}, 1, computeType, algo, false});                                                 \
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Route through cuBLASLt: takes a GEMM call, gives one call of the public cublasLtMatmul.
+// cublasGemmEx and its route through cuBLASLt: takes a GEMM call, gives one call of the public cublasLtMatmul.
 #pragma GCC visibility push(default)
 #include <cublasLt.h>
 #pragma GCC visibility pop
@@ -11,15 +11,14 @@
 
 namespace hostcuda {
 
-bool routes_through_lt() {
+namespace {
+
+bool all_go_through_lt() {
   const char* text = std::getenv("HOSTCUDA_ROUTE_LT");
   return text && std::strcmp(text, "1") == 0;
 }
 
 cublasStatus_t gemm_by_lt(const GemmArguments& x) {
-  if (!live(x.handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
-  if (x.m < 0 || x.n < 0 || x.k < 0) return CUBLAS_STATUS_INVALID_VALUE;
-  if (is_complex(x.c.type)) return gemm_call(x);  // cuBLASLt has no such form here
   const int compute = effective_compute(x);
   const int32_t pointer_mode = x.handle->pointer_mode;
   const int32_t transa = x.transa;
@@ -42,6 +41,16 @@ cublasStatus_t gemm_by_lt(const GemmArguments& x) {
   cublasLtMatrixLayoutInit(&c, static_cast<cudaDataType>(x.c.type), m, n, x.c.ld);
   return cublasLtMatmul(reinterpret_cast<cublasLtHandle_t>(x.handle), &desc, x.alpha, x.a.data, &a, x.b.data, &b,
                         x.beta, x.c.data, &c, const_cast<void*>(x.c.data), &c, nullptr, nullptr, 0, x.handle->stream);
+}
+
+}  // namespace
+
+cublasStatus_t gemm_ex_call(const GemmArguments& x) {
+  const bool integers = x.a.type == CUDA_R_8I && x.c.type == CUDA_R_32I;
+  if (is_complex(x.c.type) || (!integers && !all_go_through_lt())) return gemm_call(x);
+  bool empty = false;
+  const cublasStatus_t status = gemm_check(x, &empty);
+  return status != CUBLAS_STATUS_SUCCESS || empty ? status : gemm_by_lt(x);
 }
 
 }  // namespace hostcuda

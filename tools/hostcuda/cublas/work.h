@@ -18,6 +18,7 @@
 
 #include "tools/hostcuda/access.h"
 #include "tools/hostcuda/cublas/context.h"
+#include "tools/hostcuda/cublas/logger.h"
 #include "tools/hostcuda/cublas/shapes.h"
 
 namespace hostcuda {
@@ -124,6 +125,7 @@ cublasStatus_t enqueue(cublasHandle_t handle, const char* name, Work work) {
     delete job;
     return CUBLAS_STATUS_EXECUTION_FAILED;
   }
+  log_call(name);
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -6,6 +6,7 @@
 #include "tools/hostcuda/core.h"
 #include "tools/hostcuda/cublaslt/descriptors.h"
 #include "tools/hostcuda/cublaslt/handle.h"
+#include "tools/hostcuda/major/version.h"
 
 extern "C" {
 
@@ -43,11 +44,11 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t lightHandle) {
 }
 
 size_t cublasLtGetVersion(void) {
-  return hostcuda::kCublasVersion;
+  return static_cast<size_t>(hostcuda::kCublasVersion);
 }
 
 size_t cublasLtGetCudartVersion(void) {
-  return hostcuda::kCudartVersion;
+  return static_cast<size_t>(hostcuda::kCudartVersion);
 }
 
 cublasStatus_t cublasLtGetProperty(libraryPropertyType type, int* value) {

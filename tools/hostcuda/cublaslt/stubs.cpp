@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A stub for every name of the real libcublasLt.so.13 that no other file of this folder defines.
+// A stub for every name of the real libcublasLt that no other file of this folder defines.
 #include "tools/hostcuda/cublaslt/stubs.h"
 
 #include <cstdio>
@@ -14,5 +14,9 @@ extern "C" __attribute__((visibility("default"))) int hostcuda_refuse_stub(const
 }
 
 #define HOSTCUDA_SYMBOL(name) HOSTCUDA_STUB(name)
+#define HOSTCUDA_SYMBOL_12(name) HOSTCUDA_STUB(name)
+#define HOSTCUDA_SYMBOL_13(name) HOSTCUDA_STUB(name)
 #include "tools/hostcuda/cublaslt/symbols.def"
 #undef HOSTCUDA_SYMBOL
+#undef HOSTCUDA_SYMBOL_12
+#undef HOSTCUDA_SYMBOL_13

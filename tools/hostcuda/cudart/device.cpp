@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "tools/hostcuda/cudart/runtime.h"
+#include "tools/hostcuda/major/version.h"
 
 using hostcuda::driver;
 using hostcuda::in_context;
@@ -165,7 +166,7 @@ cudaError_t cudaDriverGetVersion(int* driver_version) {
 
 cudaError_t cudaRuntimeGetVersion(int* runtime_version) {
   if (runtime_version == nullptr) return remember(cudaErrorInvalidValue);
-  *runtime_version = CUDART_VERSION;
+  *runtime_version = hostcuda::kCudartVersion;
   return cudaSuccess;
 }
 
@@ -183,7 +184,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** func_ptr
 
 cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** func_ptr, unsigned long long flags,
                                     cudaDriverEntryPointQueryResult* status) {
-  return cudaGetDriverEntryPointByVersion(symbol, func_ptr, CUDART_VERSION, flags, status);
+  return cudaGetDriverEntryPointByVersion(symbol, func_ptr, static_cast<unsigned>(hostcuda::kCudartVersion), flags,
+                                          status);
 }
 
 }  // extern "C"
