@@ -192,6 +192,109 @@ TEST_F(Runtime, StreamsEventsAndGraphs) {
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
+// The runtime's own forms of nodes, updates and capture information; what they do is the driver's and tested there.
+TEST_F(Runtime, GraphsByHand) {
+  uint32_t* words = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&words), 64), cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  cudaGraphNode_t fill = nullptr;
+  cudaGraphNode_t copy = nullptr;
+  cudaGraphNode_t host = nullptr;
+  cudaMemsetParams set{words, 0, 7, 4, 4, 1};
+  ASSERT_EQ(cudaGraphCreate(&graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphAddMemsetNode(&fill, graph, nullptr, 0, &set), cudaSuccess);
+  ASSERT_EQ(cudaGraphAddMemcpyNode1D(&copy, graph, &fill, 1, words + 8, words, 16, cudaMemcpyDeviceToDevice),
+            cudaSuccess);
+  static int ran;
+  ran = 0;
+  const cudaHostNodeParams call{[](void*) { ++ran; }, nullptr};
+  ASSERT_EQ(cudaGraphAddHostNode(&host, graph, &copy, 1, &call), cudaSuccess);
+  cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+  ASSERT_EQ(cudaGraphNodeGetType(copy, &type), cudaSuccess);
+  EXPECT_EQ(type, cudaGraphNodeTypeMemcpy);
+  size_t edges = 0;
+  ASSERT_EQ(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges), cudaSuccess);
+  EXPECT_EQ(edges, 2u);
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphLaunch(exec, nullptr), cudaSuccess);
+  uint32_t seen[4] = {};
+  ASSERT_EQ(cudaMemcpy(seen, words + 8, 16, cudaMemcpyDeviceToHost), cudaSuccess);
+  EXPECT_EQ(seen[3], 7u);
+  EXPECT_EQ(ran, 1);
+  set.value = 9;
+  ASSERT_EQ(cudaGraphExecMemsetNodeSetParams(exec, fill, &set), cudaSuccess);
+  ASSERT_EQ(cudaGraphExecMemcpyNodeSetParams1D(exec, copy, words + 12, words, 16, cudaMemcpyDeviceToDevice),
+            cudaSuccess);
+  ASSERT_EQ(cudaGraphLaunch(exec, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy(seen, words + 12, 16, cudaMemcpyDeviceToHost), cudaSuccess);
+  EXPECT_EQ(seen[0], 9u);
+  cudaGraphExecUpdateResultInfo info{};
+  ASSERT_EQ(cudaGraphExecUpdate(exec, graph, &info), cudaSuccess);
+  EXPECT_EQ(info.result, cudaGraphExecUpdateSuccess);
+  ASSERT_EQ(cudaGraphDestroyNode(host), cudaSuccess);
+  EXPECT_EQ(cudaGraphExecUpdate(exec, graph, &info), cudaErrorGraphExecUpdateFailure);
+  EXPECT_EQ(info.result, cudaGraphExecUpdateErrorTopologyChanged);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorGraphExecUpdateFailure);
+  ASSERT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(words, 0, 16, stream), cudaSuccess);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t captured = nullptr;
+  const cudaGraphNode_t* tail = nullptr;
+  size_t count = 0;
+  unsigned long long id = 0;
+  ASSERT_EQ(cudaStreamGetCaptureInfo(stream, &status, &id, &captured, &tail, nullptr, &count), cudaSuccess);
+  EXPECT_EQ(status, cudaStreamCaptureStatusActive);
+  EXPECT_EQ(count, 1u);
+  cudaGraph_t ended = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream, &ended), cudaSuccess);
+  EXPECT_EQ(ended, captured);
+}
+
+TEST_F(Runtime, ThreeDimensionalCopiesKeepTheirPitches) {
+  constexpr cudaExtent kExtent{5, 3, 2};  // bytes, rows, slices
+  cudaPitchedPtr device{};
+  ASSERT_EQ(cudaMalloc3D(&device, kExtent), cudaSuccess);
+  EXPECT_GE(device.pitch, kExtent.width);
+  ASSERT_EQ(cudaMemset3D(device, 0xEE, kExtent), cudaSuccess);
+  std::vector<unsigned char> source(8 * 4 * 2);
+  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<unsigned char>(i);
+  cudaMemcpy3DParms params{};
+  params.srcPtr = {source.data(), 8, 8, 4};
+  params.dstPtr = device;
+  params.extent = kExtent;
+  params.kind = cudaMemcpyHostToDevice;
+  ASSERT_EQ(cudaMemcpy3D(&params), cudaSuccess);
+  std::vector<unsigned char> back(5 * 3 * 2, 0);
+  params = {};
+  params.srcPtr = device;
+  params.dstPtr = {back.data(), 5, 5, 3};
+  params.extent = kExtent;
+  params.kind = cudaMemcpyDeviceToHost;
+  ASSERT_EQ(cudaMemcpy3D(&params), cudaSuccess);
+  for (size_t z = 0; z < 2; ++z) {
+    for (size_t y = 0; y < 3; ++y) {
+      for (size_t x = 0; x < 5; ++x) EXPECT_EQ(back[z * 15 + y * 5 + x], source[z * 32 + y * 8 + x]);
+    }
+  }
+}
+
+TEST_F(Runtime, PeersAreNamedByDevice) {
+  EXPECT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaErrorInvalidDevice) << "itself";
+  ASSERT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaSuccess);
+  EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessAlreadyEnabled);
+  ASSERT_EQ(cudaDeviceDisablePeerAccess(1), cudaSuccess);
+  EXPECT_EQ(cudaDeviceDisablePeerAccess(1), cudaErrorPeerAccessNotEnabled);
+  cudaGetLastError();
+  cudaSetDevice(1);
+  cudaDeviceReset();
+  cudaSetDevice(0);
+}
+
 TEST_F(Runtime, DriverSeesTheRuntimesContext) {
   ASSERT_EQ(cudaFree(nullptr), cudaSuccess);
   CUcontext context = nullptr;

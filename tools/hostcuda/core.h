@@ -77,11 +77,16 @@ int hostcuda_current_device(void);
 
 // Devices
 
-// HOSTCUDA_DEVICES, 2 by default, at most 16.
+// The machine has HOSTCUDA_DEVICES boards, 2 by default, at most 16; the devices of the process are those that
+// CUDA_VISIBLE_DEVICES names, in its order, all where it is not set. A board keeps its UUID, bus address and fault plan
+// whatever ordinal it has.
 int hostcuda_device_count(void);
 
-// UUID of device `ordinal`: stable over processes, a function of the ordinal. 16 bytes. Returns 0, or -1: no device.
+// UUID of device `ordinal`'s board, stable over processes. 16 bytes. Returns 0, or -1: no device.
 int hostcuda_device_uuid(int ordinal, unsigned char uuid[16]);
+
+// Number of device `ordinal`'s board, from 0; -1: no such device.
+int hostcuda_device_board(int ordinal);
 
 // Compute capability times ten (90 for 9.0) of device `ordinal`, as HOSTCUDA_ORDER says (v100 70, a100 80, ada 89,
 // h100 90, b200 100, every other order 90); -1: no such device.
@@ -97,7 +102,8 @@ enum {
 };
 
 // Host alias of [p, p + bytes), or null when any byte of it lies outside one live allocation, or (in an operation, and
-// without HOSTCUDA_ANY_DEVICE) belongs to another device. `access` is HOSTCUDA_READ | HOSTCUDA_WRITE | ...;
+// without HOSTCUDA_ANY_DEVICE) belongs to another device and was not made accessible (cuCtxEnablePeerAccess,
+// cuMemPoolSetAccess). `access` is HOSTCUDA_READ | HOSTCUDA_WRITE | ...;
 // bytes may be 0 (p must then point into, or just past, an allocation). Alignment is the caller's to check.
 // Lock-free for readers in the usual case, takes part in no TSan ordering, allocates nothing. The alias stays mapped
 // until the allocation is freed. On null, hostcuda_describe says why in words.
@@ -108,7 +114,8 @@ typedef struct HostcudaRange {
   CUdeviceptr base;  // first byte, as the program sees it
   size_t bytes;      // as asked for
   char* host;        // alias of `base`
-  int device;        // ordinal; -1: host memory (pinned, registered, managed)
+  int device;        // ordinal; -1: host memory (pinned, registered, managed). Another device's memory that the running
+                     // operation may touch as a peer has the running device's
 } HostcudaRange;
 
 // The live allocation that holds byte `p`. 1 and *range filled, or 0. Same ordering promises as hostcuda_view, no

@@ -401,7 +401,7 @@ class Run {
     product.out = raw_.get();
     product.out_ld = call_.m;
     product.out_stride = call_.m * call_.n;
-    product.device = job_.device;
+    product.device = hostcuda_device_board(job_.device);  // fault plans name boards
     hostcuda_device_uuid(job_.device, product.uuid);
     product.stream = reinterpret_cast<uint64_t>(job_.stream);
     product.index =

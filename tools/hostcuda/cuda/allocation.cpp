@@ -6,6 +6,7 @@
 #include "tools/hostcuda/cuda/context.h"
 #include "tools/hostcuda/cuda/graph.h"
 #include "tools/hostcuda/cuda/memory.h"
+#include "tools/hostcuda/cuda/pool.h"
 #include "tools/hostcuda/cuda/settings.h"
 
 namespace hostcuda {
@@ -40,13 +41,15 @@ CUresult free_after_work(CUdeviceptr p, bool host) {
 }
 
 // Stream-ordered allocation and free in a capture: nodes of the graph.
-CUresult capture_allocation(const std::shared_ptr<Stream>& stream, size_t bytes, CUdeviceptr* dptr) {
+CUresult capture_allocation(const std::shared_ptr<Stream>& stream, const Pool& pool, size_t bytes, CUdeviceptr* dptr) {
   if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  CUmemPoolProps props{};
-  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {stream->context->device}};
+  std::shared_ptr<Context> context = stream->context;
+  if (context->device != device_of(pool)) {
+    if (const CUresult r = primary_context(device_of(pool), &context); r != CUDA_SUCCESS) return r;
+  }
   NodeContent content;
-  if (const CUresult r = allocation_content(stream->context, props, bytes, &content); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = allocation_content(context, props_of(pool), bytes, &content); r != CUDA_SUCCESS) return r;
+  content.context = stream->context;
   content.memory->graph = stream->capture->graph.get();
   *dptr = content.memory->base;
   return capture_node(stream, std::move(content));
@@ -112,6 +115,21 @@ CUresult pointer_attribute(const Allocation& a, CUpointer_attribute attribute, C
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
       std::memcpy(data, &a.bytes, sizeof a.bytes);
       return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: {
+      const CUmemoryPool pool = a.pool != nullptr ? handle_of(a.pool) : nullptr;
+      std::memcpy(data, &pool, sizeof pool);
+      return CUDA_SUCCESS;
+    }
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: {
+      const unsigned long long none = 0;
+      std::memcpy(data, &none, sizeof none);
+      return CUDA_SUCCESS;
+    }
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
+      const CUmemAccess_flags both = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+      std::memcpy(data, &both, sizeof both);
+      return CUDA_SUCCESS;
+    }
     case CU_POINTER_ATTRIBUTE_MAPPED: {
       const bool yes = true;
       std::memcpy(data, &yes, sizeof yes);
@@ -120,6 +138,24 @@ CUresult pointer_attribute(const Allocation& a, CUpointer_attribute attribute, C
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
   }
+}
+
+// Null `pool_handle`: the current pool of the stream's device. The address is there at once; it is the stream's work
+// that may use it.
+CUresult allocate_async(CUdeviceptr* dptr, size_t bytes, CUmemoryPool pool_handle, CUstream handle) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  Pool* pool = nullptr;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (dptr == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (pool_handle == nullptr) {
+    pool = current_pool(stream->context->device);
+  } else if (const CUresult r = find_pool(pool_handle, &pool); r != CUDA_SUCCESS) {
+    return r;
+  }
+  if (stream->capture != nullptr) return capture_allocation(stream, *pool, bytes, dptr);
+  if (const CUresult r = check_implicit_capture(*stream); r != CUDA_SUCCESS) return r;
+  return allocate_from(*pool, stream->context->id, bytes, dptr);
 }
 
 }  // namespace
@@ -175,19 +211,12 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
   return result;
 }
 
-// The address is there at once; it is the stream's work that may use it.
-CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream handle) {
-  std::shared_ptr<Context> context;
-  {
-    const std::lock_guard<std::mutex> lock(Engine::get().mutex);
-    std::shared_ptr<Stream> stream;
-    if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
-    if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture != nullptr) return capture_allocation(stream, bytesize, dptr);
-    if (const CUresult r = check_implicit_capture(*stream); r != CUDA_SUCCESS) return r;
-    context = stream->context;
-  }
-  return allocate_device(context->device, context->id, bytesize, dptr);
+CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream stream) {
+  return allocate_async(dptr, bytesize, nullptr, stream);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstream stream) {
+  return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : allocate_async(dptr, bytesize, pool, stream);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream handle) {
@@ -325,8 +354,11 @@ CUresult cuPointerGetAttributes(unsigned int num_attributes, CUpointer_attribute
       case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         std::memset(data[i], 0, sizeof(unsigned));
         break;
+      case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       case CU_POINTER_ATTRIBUTE_CONTEXT:
       case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       case CU_POINTER_ATTRIBUTE_HOST_POINTER:

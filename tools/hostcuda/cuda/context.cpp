@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "tools/hostcuda/cuda/memory.h"
+#include "tools/hostcuda/cuda/pool.h"
 #include "tools/hostcuda/cuda/settings.h"
 
 namespace hostcuda {
@@ -81,6 +82,7 @@ CUresult initialise() {
   if (engine.exiting) return CUDA_ERROR_DEINITIALIZED;
   if (engine.forked) return CUDA_ERROR_NOT_INITIALIZED;
   if (engine.initialised) return CUDA_SUCCESS;
+  if (start_settings().devices == 0) return CUDA_ERROR_NO_DEVICE;  // CUDA_VISIBLE_DEVICES
   engine.initialised = true;
   std::atexit(stop_at_exit);
   pthread_atfork(before_fork, after_fork_parent, after_fork_child);
@@ -389,6 +391,7 @@ CUresult cuCtxSynchronize() {
   if (const CUresult r = refuse_in_capture(*context); r != CUDA_SUCCESS) return r;
   if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
   engine.wait_context(lock, context);
+  trim_pools(context->device);
   return context->sticky.load(std::memory_order_relaxed);
 }
 
@@ -401,7 +404,29 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   if (const CUresult r = refuse_in_capture(*context); r != CUDA_SUCCESS) return r;
   if (const CUresult r = check_capture_safe(); r != CUDA_SUCCESS) return r;
   engine.wait_context(lock, context);
+  trim_pools(context->device);
   return context->sticky.load(std::memory_order_relaxed);
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer_context, unsigned int flags) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Context> context;
+  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  const std::shared_ptr<Context> peer = find_context(peer_context);
+  if (peer == nullptr || peer == context) return CUDA_ERROR_INVALID_CONTEXT;
+  if (peer->device == context->device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (context->peers.contain(peer->id)) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  return context->peers.add(peer->id) ? CUDA_SUCCESS : CUDA_ERROR_TOO_MANY_PEERS;
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext peer_context) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Context> context;
+  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  const std::shared_ptr<Context> peer = find_context(peer_context);
+  if (peer == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return context->peers.remove(peer->id) ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* least_priority, int* greatest_priority) {

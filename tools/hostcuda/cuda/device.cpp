@@ -35,9 +35,14 @@ std::string device_name() {
   return "hostcuda simulated device, order " + order;
 }
 
-// Each simulated device sits on a bus of its own, from 0x10 on.
-int bus_of(int ordinal) {
-  return 0x10 + ordinal;
+// Which of the machine's boards is device `ordinal` of this process.
+int board_of(int ordinal) {
+  return start_settings().boards[static_cast<size_t>(ordinal)];
+}
+
+// Each board sits on a bus of its own, from 0x10 on.
+int bus_of(int board) {
+  return 0x10 + board;
 }
 
 CUresult attribute(CUdevice dev, CUdevice_attribute attrib, int* value) {
@@ -115,8 +120,9 @@ CUresult attribute(CUdevice dev, CUdevice_attribute attrib, int* value) {
       *value = capability % 10;
       break;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-      *value = bus_of(dev);
+      *value = bus_of(board_of(dev));
       break;
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
     case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
@@ -137,7 +143,7 @@ CUresult attribute(CUdevice dev, CUdevice_attribute attrib, int* value) {
       *value = 2;
       break;
     default:
-      // What this device lacks reads as 0: memory pools, clusters, peer access, textures, MIG, ...
+      // What this device lacks reads as 0: clusters, textures, MIG, shareable handles, ...
       if (attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
       *value = 0;
       break;
@@ -204,7 +210,7 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
 CUresult cuDeviceGetPCIBusId(char* pci_bus_id, int len, CUdevice dev) {
   if (const CUresult r = check_device(dev); r != CUDA_SUCCESS) return r;
   if (pci_bus_id == nullptr || len <= 0) return CUDA_ERROR_INVALID_VALUE;
-  std::snprintf(pci_bus_id, static_cast<size_t>(len), "0000:%02X:00.0", static_cast<unsigned>(bus_of(dev)));
+  std::snprintf(pci_bus_id, static_cast<size_t>(len), "0000:%02X:00.0", static_cast<unsigned>(bus_of(board_of(dev))));
   return CUDA_SUCCESS;
 }
 
@@ -218,7 +224,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pci_bus_id) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   for (int i = 0; i < start_settings().devices; ++i) {
-    if (static_cast<unsigned>(bus_of(i)) == bus) {
+    if (static_cast<unsigned>(bus_of(board_of(i))) == bus) {
       *dev = i;
       return CUDA_SUCCESS;
     }
@@ -230,7 +236,34 @@ CUresult cuDeviceCanAccessPeer(int* can_access_peer, CUdevice dev, CUdevice peer
   if (const CUresult r = check_device(dev); r != CUDA_SUCCESS) return r;
   if (const CUresult r = check_device(peer_dev); r != CUDA_SUCCESS) return r;
   if (can_access_peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *can_access_peer = 0;
+  *can_access_peer = dev != peer_dev ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice src_device, CUdevice dst_device) {
+  if (const CUresult r = check_device(src_device); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = check_device(dst_device); r != CUDA_SUCCESS) return r;
+  if (src_device == dst_device) return CUDA_ERROR_INVALID_DEVICE;
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  switch (attrib) {
+    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+      *value = 1;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
+      *value = 0;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
+  if (const CUresult r = check_device(dev); r != CUDA_SUCCESS) return r;
+  if (major == nullptr || minor == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *major = start_settings().capability / 10;
+  *minor = start_settings().capability % 10;
   return CUDA_SUCCESS;
 }
 
@@ -243,13 +276,14 @@ int hostcuda_device_count(void) {
   return hostcuda::start_settings().devices;
 }
 
-// A version 8 UUID (RFC 9562, vendor-made): the text "hostcuda" with the version and variant bits, then the ordinal.
 int hostcuda_device_uuid(int ordinal, unsigned char uuid[16]) {
   if (ordinal < 0 || ordinal >= hostcuda::start_settings().devices) return -1;
-  const unsigned char bytes[16] = {'h',  'o', 's', 't', 'c', 'u', 0x80, 'd',
-                                   0x80, 'a', 0,   0,   0,   0,   0,    static_cast<unsigned char>(ordinal)};
-  std::memcpy(uuid, bytes, sizeof bytes);
+  hostcuda::board_uuid(hostcuda::board_of(ordinal), uuid);
   return 0;
+}
+
+int hostcuda_device_board(int ordinal) {
+  return ordinal < 0 || ordinal >= hostcuda::start_settings().devices ? -1 : hostcuda::board_of(ordinal);
 }
 
 int hostcuda_compute_capability(int ordinal) {

@@ -33,6 +33,30 @@ HOSTCUDA_NO_TSAN Running running_now() {
   return running_here;
 }
 
+HOSTCUDA_NO_TSAN bool Peers::contain(uint64_t context_id) const {
+  for (const auto& id : ids_) {
+    if (id.load(std::memory_order_relaxed) == context_id) return true;
+  }
+  return false;
+}
+
+bool Peers::add(uint64_t context_id) {
+  if (contain(context_id)) return false;
+  for (auto& id : ids_) {
+    uint64_t none = 0;
+    if (id.compare_exchange_strong(none, context_id)) return true;
+  }
+  return false;
+}
+
+bool Peers::remove(uint64_t context_id) {
+  for (auto& id : ids_) {
+    uint64_t expected = context_id;
+    if (id.compare_exchange_strong(expected, 0)) return true;
+  }
+  return false;
+}
+
 void* HandlePool::take() {
   if (free_.empty()) return std::malloc(64);
   void* handle = free_.back();
@@ -226,7 +250,7 @@ void Engine::execute(Stream& stream, Operation& operation) {
   }
   const Running before = running_now();
   if (operation.work.run != nullptr) {
-    set_running({operation.work.name, stream.context->device, &stream.context->sticky});
+    set_running({operation.work.name, stream.context->device, &stream.context->sticky, &stream.context->peers});
   }
   tsan::run_on_fiber(stream.fiber, broken ? nullptr : operation.work.run, operation.work.destroy, operation.work.arg,
                      acquires.data(), acquires.size(), releases, release_count);

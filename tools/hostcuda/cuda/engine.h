@@ -15,6 +15,8 @@
 
 #include "tools/hostcuda/cuda/driver_api.h"
 //
+#include "tools/hostcuda/cuda/running.h"
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -72,6 +74,7 @@ struct Context {
   bool primary = false;
   bool destroyed = false;
   std::atomic<CUresult> sticky{CUDA_SUCCESS};
+  Peers peers;
   std::shared_ptr<Stream> legacy;
   std::map<uint64_t, std::shared_ptr<Stream>> per_thread;  // by thread number
   std::vector<std::shared_ptr<Stream>> streams;            // all that have a handle or a thread, legacy first

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tools/hostcuda/cuda/pool.h"
 #include "tools/hostcuda/cuda/running.h"
 #include "tools/hostcuda/cuda/settings.h"
 #include "tools/hostcuda/cuda/tsan.h"
@@ -81,6 +82,8 @@ struct DeviceSpace {
   CUdeviceptr end = 0;
   CUdeviceptr cursor = 0;
   size_t used = 0;
+  size_t graph = 0;
+  size_t graph_high = 0;
 };
 
 // Live allocations sorted by base, published to lock-free readers: `sequence` is odd while a writer is at work. An
@@ -105,7 +108,7 @@ Table& table() {
     auto* t = new Table;
     const StartSettings& settings = start_settings();
     const size_t per_device = round_up(settings.device_bytes * kAddressFactor, size_t{2} << 20);
-    const size_t total = per_device * static_cast<size_t>(settings.devices);
+    const size_t total = per_device * static_cast<size_t>(std::max(settings.devices, 1));
     char* base = reserve(2 * total);
     if (base == nullptr) {
       std::fprintf(stderr, "hostcuda: cannot reserve %zu bytes of addresses for device memory\n", 2 * total);
@@ -267,15 +270,18 @@ void retire_pages(Table& t, const Allocation& gone) {
   decommit(first, last);
 }
 
-// Takes entry `at` out and frees what is behind it. `mutex` is held.
+// Takes entry `at` out and frees what is behind it. `mutex` is held. What a pool gets back of it is the caller's to
+// say, after the lock.
 void remove_entry(Table& t, size_t at) {
   const Allocation gone = t.entries[at];
   publish_erase(t, at);
   if (gone.kind == MemoryKind::kDevice) {
     remember_freed(t, gone.base, gone.bytes);
-    t.devices[gone.device].used -= round_up(gone.bytes, kAlign);
+    DeviceSpace& space = t.devices[gone.device];
+    if (gone.pool == nullptr) space.used -= round_up(gone.bytes, kAlign);
     retire_pages(t, gone);
     if (gone.graph) {
+      space.graph -= gone.bytes;
       Allocation reserved = gone;
       reserved.kind = MemoryKind::kReserved;
       publish_insert(t, reserved);
@@ -309,7 +315,12 @@ bool make(Table& t, const Allocation& entry) {
   const size_t rounded = round_up(entry.bytes, kAlign);
   if (!commit(page_of(entry.host), page_end(entry.host + rounded))) return false;
   poison_around(entry.host, entry.bytes, rounded);
-  t.devices[entry.device].used += rounded;
+  DeviceSpace& space = t.devices[entry.device];
+  if (entry.pool == nullptr) space.used += rounded;
+  if (entry.graph) {
+    space.graph += entry.bytes;
+    space.graph_high = std::max(space.graph_high, space.graph);
+  }
   publish_insert(t, entry);
   return true;
 }
@@ -323,14 +334,16 @@ bool find_entry(const Table& t, CUdeviceptr base, MemoryKind kind, size_t* at) {
 
 }  // namespace
 
-CUresult allocate_device(int device, uint64_t context_id, size_t bytes, CUdeviceptr* base) {
+CUresult allocate_device(int device, uint64_t context_id, size_t bytes, CUdeviceptr* base, Pool* pool) {
   if (bytes == 0 || base == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Table& t = table();
   Allocation made{};
   {
     const std::lock_guard<std::mutex> lock(t.mutex);
-    if (!has_room(t, device, bytes) || !place(t, device, bytes, base)) return CUDA_ERROR_OUT_OF_MEMORY;
-    made = {*base, bytes, host_of(t, *base), device, MemoryKind::kDevice, 0, context_id, t.next_buffer_id++};
+    if (pool == nullptr && !has_room(t, device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!place(t, device, bytes, base)) return CUDA_ERROR_OUT_OF_MEMORY;
+    made = {*base, bytes,      host_of(t, *base),  device, MemoryKind::kDevice,
+            0,     context_id, t.next_buffer_id++, false,  pool};
     if (!make(t, made)) return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (bytes <= kFillBytes) std::memset(made.host, 0xFF, bytes);
@@ -375,6 +388,7 @@ void unreserve(CUdeviceptr base) {
   if (find_entry(t, base, MemoryKind::kReserved, &at)) {
     publish_erase(t, at);
   } else if (find_entry(t, base, MemoryKind::kDevice, &at)) {
+    t.devices[t.entries[at].device].graph -= t.entries[at].bytes;
     t.entries[at].graph = false;  // freed for good by whoever frees it; readers do not look at this
   }
 }
@@ -414,23 +428,36 @@ CUresult register_host(int device, uint64_t context_id, void* base, size_t bytes
 
 CUresult release(CUdeviceptr base, MemoryKind kind) {
   Table& t = table();
-  const std::lock_guard<std::mutex> lock(t.mutex);
-  size_t at = 0;
-  if (!find_entry(t, base, kind, &at)) {
-    return kind == MemoryKind::kRegistered ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
+  Allocation gone{};
+  {
+    const std::lock_guard<std::mutex> lock(t.mutex);
+    size_t at = 0;
+    if (!find_entry(t, base, kind, &at)) {
+      return kind == MemoryKind::kRegistered ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
+    }
+    gone = t.entries[at];
+    remove_entry(t, at);
   }
-  remove_entry(t, at);
+  if (gone.pool != nullptr) give_back(*gone.pool, gone.bytes);
   return CUDA_SUCCESS;
 }
 
 void release_context(uint64_t context_id) {
   Table& t = table();
-  const std::lock_guard<std::mutex> lock(t.mutex);
-  for (size_t i = t.count; i > 0; --i) {
-    if (t.entries[i - 1].context_id != context_id) continue;
-    t.entries[i - 1].graph = false;
-    remove_entry(t, i - 1);
+  std::vector<Allocation> of_pools;
+  {
+    const std::lock_guard<std::mutex> lock(t.mutex);
+    for (size_t i = t.count; i > 0; --i) {
+      if (t.entries[i - 1].context_id != context_id) continue;
+      if (t.entries[i - 1].pool != nullptr) of_pools.push_back(t.entries[i - 1]);
+      if (t.entries[i - 1].graph && t.entries[i - 1].kind == MemoryKind::kDevice) {
+        t.devices[t.entries[i - 1].device].graph -= t.entries[i - 1].bytes;
+      }
+      t.entries[i - 1].graph = false;
+      remove_entry(t, i - 1);
+    }
   }
+  for (const Allocation& gone : of_pools) give_back(*gone.pool, gone.bytes);
 }
 
 HOSTCUDA_NO_TSAN bool find_address(CUdeviceptr p, Allocation* found) {
@@ -450,6 +477,36 @@ size_t free_bytes(int device) {
   Table& t = table();
   const std::lock_guard<std::mutex> lock(t.mutex);
   return start_settings().device_bytes - t.devices[device].used;
+}
+
+bool charge(int device, size_t bytes) {
+  Table& t = table();
+  const std::lock_guard<std::mutex> lock(t.mutex);
+  if (bytes > start_settings().device_bytes - t.devices[device].used) return false;
+  t.devices[device].used += bytes;
+  return true;
+}
+
+void uncharge(int device, size_t bytes) {
+  Table& t = table();
+  const std::lock_guard<std::mutex> lock(t.mutex);
+  t.devices[device].used -= bytes;
+}
+
+size_t allocation_bytes(size_t bytes) {
+  return round_up(bytes, kAlign);
+}
+
+size_t graph_bytes(int device, bool high) {
+  Table& t = table();
+  const std::lock_guard<std::mutex> lock(t.mutex);
+  return high ? t.devices[device].graph_high : t.devices[device].graph;
+}
+
+void reset_graph_bytes_high(int device) {
+  Table& t = table();
+  const std::lock_guard<std::mutex> lock(t.mutex);
+  t.devices[device].graph_high = t.devices[device].graph;
 }
 
 std::string describe(CUdeviceptr p, size_t bytes) {
@@ -508,16 +565,22 @@ using hostcuda::Allocation;
 
 extern "C" {
 
+// May the running operation, a kernel or a product, touch this allocation? Outside an operation: always.
+HOSTCUDA_NO_TSAN static bool reachable(const Allocation& a) {
+  if (a.kind != hostcuda::MemoryKind::kDevice) return true;
+  const hostcuda::Running running = hostcuda::running_now();
+  if (running.device < 0 || running.device == a.device) return true;
+  if (a.pool != nullptr) return hostcuda::pool_reaches(*a.pool, running.device);
+  return running.peers != nullptr && running.peers->contain(a.context_id);
+}
+
 HOSTCUDA_NO_TSAN void* hostcuda_view(CUdeviceptr p, size_t bytes, int access) {
   Allocation found;
   if (!hostcuda::read_at_or_below(p, &found)) return nullptr;
   const CUdeviceptr offset = p - found.base;
   if (offset > found.bytes || bytes > found.bytes - offset) return nullptr;
   if (found.kind == hostcuda::MemoryKind::kReserved) return nullptr;
-  if (found.kind == hostcuda::MemoryKind::kDevice && (access & HOSTCUDA_ANY_DEVICE) == 0) {
-    const int device = hostcuda_running_device();
-    if (device >= 0 && device != found.device) return nullptr;
-  }
+  if ((access & HOSTCUDA_ANY_DEVICE) == 0 && !reachable(found)) return nullptr;
   return found.host + offset;
 }
 
@@ -527,7 +590,10 @@ HOSTCUDA_NO_TSAN int hostcuda_range(CUdeviceptr p, HostcudaRange* range) {
   range->base = found.base;
   range->bytes = found.bytes;
   range->host = found.host;
-  range->device = found.kind == hostcuda::MemoryKind::kDevice ? found.device : -1;
+  range->device = found.kind != hostcuda::MemoryKind::kDevice ? -1
+                  : reachable(found)                          ? hostcuda_running_device()
+                                                              : found.device;
+  if (range->device < 0 && found.kind == hostcuda::MemoryKind::kDevice) range->device = found.device;
   return 1;
 }
 

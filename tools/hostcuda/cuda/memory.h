@@ -21,6 +21,8 @@
 
 namespace hostcuda {
 
+struct Pool;
+
 enum class MemoryKind : int {
   kDevice,      // cuMemAlloc: PROT_NONE for the host
   kPinned,      // cuMemAllocHost: host memory, same address on the device
@@ -35,14 +37,16 @@ struct Allocation {
   char* host;    // alias of base
   int device;    // ordinal; for host memory that of the context it was made in
   MemoryKind kind;
-  unsigned flags;       // cuMemHostAlloc / cuMemHostRegister flags
-  uint64_t context_id;  // owner: destroyed with it
-  uint64_t buffer_id;   // CU_POINTER_ATTRIBUTE_BUFFER_ID, never reused
-  bool graph = false;   // of kDevice: made from a reservation, and that again when it is freed
+  unsigned flags;        // cuMemHostAlloc / cuMemHostRegister flags
+  uint64_t context_id;   // owner: destroyed with it
+  uint64_t buffer_id;    // CU_POINTER_ATTRIBUTE_BUFFER_ID, never reused
+  bool graph = false;    // of kDevice: made from a reservation, and that again when it is freed
+  Pool* pool = nullptr;  // its memory is the pool's; null: the device's own
 };
 
 // CUDA_ERROR_OUT_OF_MEMORY beyond HOSTCUDA_MEMORY or out of addresses; CUDA_ERROR_INVALID_VALUE for 0 bytes.
-CUresult allocate_device(int device, uint64_t context_id, size_t bytes, CUdeviceptr* base);
+// `pool`: what it takes of the device is already the pool's.
+CUresult allocate_device(int device, uint64_t context_id, size_t bytes, CUdeviceptr* base, Pool* pool = nullptr);
 CUresult allocate_host(int device, uint64_t context_id, size_t bytes, MemoryKind kind, unsigned flags, void** base);
 
 // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED when the range meets one that the device knows.
@@ -72,6 +76,17 @@ bool is_device_address(CUdeviceptr p);
 
 // What is left of HOSTCUDA_MEMORY on `device`.
 size_t free_bytes(int device);
+
+// Takes bytes of a device for a pool (false: not so many are left), and gives them back.
+bool charge(int device, size_t bytes);
+void uncharge(int device, size_t bytes);
+
+// What an allocation of `bytes` takes.
+size_t allocation_bytes(size_t bytes);
+
+// Bytes behind graphs' allocations on `device` now, or the most since the last reset.
+size_t graph_bytes(int device, bool high);
+void reset_graph_bytes_high(int device);
 
 // hostcuda_describe as a string.
 std::string describe(CUdeviceptr p, size_t bytes);

@@ -3,16 +3,29 @@
 // memory checks, fault messages and the rule that an operation may not call the driver.
 #pragma once
 
-#include <atomic>
-
 #include <cuda.h>
 
+#include <atomic>
+#include <cstdint>
+
 namespace hostcuda {
+
+// Contexts whose memory the work of one context may touch beside its own device's (cuCtxEnablePeerAccess). Lock-free.
+class Peers {
+ public:
+  bool add(uint64_t context_id);     // false: there already, or no room
+  bool remove(uint64_t context_id);  // false: not there
+  bool contain(uint64_t context_id) const;
+
+ private:
+  std::atomic<uint64_t> ids_[32] = {};  // 0: free
+};
 
 struct Running {
   const char* name;               // null: the thread is running nothing for the device
   int device;                     // -1 outside an operation
   std::atomic<CUresult>* sticky;  // the context's sticky error
+  const Peers* peers = nullptr;   // of the context
 };
 
 // Both are outside TSan's view: the worker writes, its stream's fiber reads, on one thread.

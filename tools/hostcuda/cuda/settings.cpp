@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -185,7 +186,60 @@ int capability_of(const std::string& order) {
   return 90;
 }
 
+// The UUID as nvidia-smi writes it: GPU-8-4-4-4-12 in lower-case hexadecimal digits.
+std::string uuid_text(int board) {
+  unsigned char uuid[16];
+  board_uuid(board, uuid);
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof uuid; ++i) {
+    char digits[4];
+    std::snprintf(digits, sizeof digits, "%s%02x", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+    text += digits;
+  }
+  return text;
+}
+
+// The board that one item of CUDA_VISIBLE_DEVICES names, -1: none. A UUID may be cut short where it stays unique.
+int named_board(const std::string& item, int boards) {
+  uint64_t number = 0;
+  if (parse_number(item, &number)) return number < static_cast<uint64_t>(boards) ? static_cast<int>(number) : -1;
+  int found = -1;
+  for (int board = 0; board < boards && item.rfind("GPU-", 0) == 0; ++board) {
+    if (uuid_text(board).rfind(item, 0) != 0) continue;
+    if (found >= 0) return -1;
+    found = board;
+  }
+  return found;
+}
+
+// CUDA_VISIBLE_DEVICES: the boards before the first item that names none; none at all if one is named twice.
+std::vector<int> visible_boards(int boards) {
+  std::vector<int> visible;
+  const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (text == nullptr) {
+    for (int board = 0; board < boards; ++board) visible.push_back(board);
+    return visible;
+  }
+  const std::string list = text;
+  for (size_t from = 0; from <= list.size();) {
+    const size_t to = std::min(list.find(',', from), list.size());
+    const int board = named_board(list.substr(from, to - from), boards);
+    if (board < 0) break;
+    if (std::find(visible.begin(), visible.end(), board) != visible.end()) return {};
+    visible.push_back(board);
+    from = to + 1;
+  }
+  return visible;
+}
+
 }  // namespace
+
+// A version 8 UUID (RFC 9562, vendor-made): the text "hostcuda" with the version and variant bits, then the board.
+void board_uuid(int board, unsigned char uuid[16]) {
+  const unsigned char bytes[16] = {'h',  'o', 's', 't', 'c', 'u', 0x80, 'd',
+                                   0x80, 'a', 0,   0,   0,   0,   0,    static_cast<unsigned char>(board)};
+  std::memcpy(uuid, bytes, sizeof bytes);
+}
 
 bool parse_bytes(const char* text, size_t* bytes) {
   std::string digits = text;
@@ -203,12 +257,14 @@ bool parse_bytes(const char* text, size_t* bytes) {
 
 const StartSettings& start_settings() {
   static const StartSettings* const instance = [] {
-    auto* s = new StartSettings{2, "h100", 90, size_t{16} << 30, false, "", ""};
+    auto* s = new StartSettings{2, {}, "h100", 90, size_t{16} << 30, false, "", ""};
     if (const char* text = std::getenv("HOSTCUDA_DEVICES")) {
       uint64_t n = 0;
       if (!parse_number(text, &n) || n < 1 || n > kMaxDevices) refuse("HOSTCUDA_DEVICES", text, "1 to 16");
       s->devices = static_cast<int>(n);
     }
+    s->boards = visible_boards(s->devices);
+    s->devices = static_cast<int>(s->boards.size());
     const char* order = std::getenv("HOSTCUDA_ORDER");
     if (order != nullptr && *order != '\0') s->order = order;
     s->capability = capability_of(s->order);

@@ -8,23 +8,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace hostcuda {
 
 // Fixed at the first use of any setting.
 struct StartSettings {
-  int devices;             // HOSTCUDA_DEVICES, 1 to kMaxDevices
-  std::string order;       // HOSTCUDA_ORDER, "h100" if unset
-  int capability;          // compute capability times ten that follows from `order`
-  size_t device_bytes;     // HOSTCUDA_MEMORY
-  bool sticky;             // HOSTCUDA_STICKY=1: a broken device rule poisons the context instead of ending the process
-  std::string trace_file;  // HOSTCUDA_TRACE, empty: none
-  std::string shim_log;    // HOSTCUDA_SHIM_LOG, empty: none
+  int devices;              // how many this process sees
+  std::vector<int> boards;  // which of the machine's HOSTCUDA_DEVICES they are, as CUDA_VISIBLE_DEVICES says
+  std::string order;        // HOSTCUDA_ORDER, "h100" if unset
+  int capability;           // compute capability times ten that follows from `order`
+  size_t device_bytes;      // HOSTCUDA_MEMORY
+  bool sticky;              // HOSTCUDA_STICKY=1: a broken device rule poisons the context instead of ending the process
+  std::string trace_file;   // HOSTCUDA_TRACE, empty: none
+  std::string shim_log;     // HOSTCUDA_SHIM_LOG, empty: none
 };
 
 inline constexpr int kMaxDevices = 16;
 
 const StartSettings& start_settings();
+
+// A board's UUID: stable over processes, a function of its number.
+void board_uuid(int board, unsigned char uuid[16]);
 
 // What HOSTCUDA_FAIL has in store for one call.
 struct PlannedFailure {

@@ -2,6 +2,7 @@
 // Driver functions on streams and events: cuStream... (but capture), cuEvent..., cuLaunchHostFunc.
 #include "tools/hostcuda/cuda/context.h"
 #include "tools/hostcuda/cuda/graph.h"
+#include "tools/hostcuda/cuda/pool.h"
 #include "tools/hostcuda/cuda/settings.h"
 #include "tools/hostcuda/cuda/tsan.h"
 
@@ -42,6 +43,7 @@ CUresult synchronize(std::unique_lock<std::mutex>& lock, const std::shared_ptr<S
   uint64_t sequence = stream->enqueued;
   if (stream->is_legacy) sequence = engine.append(stream, std::make_unique<Operation>());
   engine.wait_stream(lock, stream, sequence);
+  trim_pools(context->device);
   return context->sticky.load(std::memory_order_relaxed);
 }
 
@@ -229,6 +231,7 @@ CUresult cuEventSynchronize(CUevent h_event) {
   if (event->last == nullptr) return CUDA_SUCCESS;
   const std::shared_ptr<EventRecord> record = event->last;
   engine.wait_event(lock, record);
+  trim_pools(event->context->device);
   return event->context->sticky.load(std::memory_order_relaxed);
 }
 

@@ -10,9 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tools/hostcuda/cudart/runtime.h"
+#include "tools/hostcuda/cudart/copy_params.h"
 
 using hostcuda::driver;
+using hostcuda::find_kernel;
 using hostcuda::in_context;
 using hostcuda::remember;
 
@@ -56,7 +57,18 @@ std::vector<Configuration>& configurations() {
   return stack;
 }
 
-CUresult find_kernel(const void* host_function, CUkernel* kernel) {
+CUresult launch(CUkernel kernel, dim3 grid, dim3 block, void** args, size_t shared_bytes, cudaStream_t stream) {
+  if (shared_bytes > UINT32_MAX) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result =
+      driver().cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                              static_cast<unsigned>(shared_bytes), stream, args, nullptr);
+  // The runtime has its own name for a bad launch shape.
+  return result == CUDA_ERROR_INVALID_VALUE ? static_cast<CUresult>(cudaErrorInvalidConfiguration) : result;
+}
+
+}  // namespace
+
+CUresult hostcuda::find_kernel(const void* host_function, CUkernel* kernel) {
   Registry& r = registry();
   const std::lock_guard<std::mutex> lock(r.mutex);
   const auto found = r.kernels.find(host_function);
@@ -78,17 +90,6 @@ CUresult find_kernel(const void* host_function, CUkernel* kernel) {
   *kernel = k.kernel;
   return result;
 }
-
-CUresult launch(CUkernel kernel, dim3 grid, dim3 block, void** args, size_t shared_bytes, cudaStream_t stream) {
-  if (shared_bytes > UINT32_MAX) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result =
-      driver().cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                              static_cast<unsigned>(shared_bytes), stream, args, nullptr);
-  // The runtime has its own name for a bad launch shape.
-  return result == CUDA_ERROR_INVALID_VALUE ? static_cast<CUresult>(cudaErrorInvalidConfiguration) : result;
-}
-
-}  // namespace
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -197,6 +198,22 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
     get(CU_FUNC_ATTRIBUTE_BINARY_VERSION, &attributes->binaryVersion);
     get(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &attributes->maxDynamicSharedSizeBytes);
     return result;
+  });
+}
+
+cudaError_t cudaFuncGetName(const char** name, const void* func) {
+  return in_context([&] {
+    CUkernel kernel = nullptr;
+    const CUresult result = find_kernel(func, &kernel);
+    return result != CUDA_SUCCESS ? result : driver().cuKernelGetName(name, kernel);
+  });
+}
+
+cudaError_t cudaGetFuncBySymbol(cudaFunction_t* function, const void* symbol) {
+  return in_context([&] {
+    CUkernel kernel = nullptr;
+    const CUresult result = find_kernel(symbol, &kernel);
+    return result != CUDA_SUCCESS ? result : driver().cuKernelGetFunction(function, kernel);
   });
 }
 

@@ -156,4 +156,37 @@ cudaError_t cudaGetDriverEntryPointByVersion_ptsz(const char* symbol, void** fun
                                           driver_status);
 }
 
+cudaError_t cudaStreamBeginCaptureToGraph_ptsz(cudaStream_t stream, cudaGraph_t graph,
+                                               const cudaGraphNode_t* dependencies, const cudaGraphEdgeData* edges,
+                                               size_t count, cudaStreamCaptureMode mode) {
+  return cudaStreamBeginCaptureToGraph(per_thread(stream), graph, dependencies, edges, count, mode);
+}
+
+cudaError_t cudaStreamUpdateCaptureDependencies_ptsz(cudaStream_t stream, cudaGraphNode_t* dependencies,
+                                                     const cudaGraphEdgeData* edges, size_t count, unsigned int flags) {
+  return cudaStreamUpdateCaptureDependencies(per_thread(stream), dependencies, edges, count, flags);
+}
+
+cudaError_t cudaMallocFromPoolAsync_ptsz(void** ptr, size_t size, cudaMemPool_t pool, cudaStream_t stream) {
+  return cudaMallocFromPoolAsync(ptr, size, pool, per_thread(stream));
+}
+
+cudaError_t cudaMemcpy3DAsync_ptsz(const cudaMemcpy3DParms* params, cudaStream_t stream) {
+  return cudaMemcpy3DAsync(params, per_thread(stream));
+}
+
+cudaError_t cudaMemcpy3D_ptds(const cudaMemcpy3DParms* params) {
+  const cudaError_t result = cudaMemcpy3DAsync(params, cudaStreamPerThread);
+  return result == cudaSuccess && params->kind != cudaMemcpyDeviceToDevice ? cudaStreamSynchronize(cudaStreamPerThread)
+                                                                           : result;
+}
+
+cudaError_t cudaMemset3DAsync_ptsz(cudaPitchedPtr pitched, int value, cudaExtent extent, cudaStream_t stream) {
+  return cudaMemset3DAsync(pitched, value, extent, per_thread(stream));
+}
+
+cudaError_t cudaMemset3D_ptds(cudaPitchedPtr pitched, int value, cudaExtent extent) {
+  return cudaMemset3DAsync(pitched, value, extent, cudaStreamPerThread);
+}
+
 }  // extern "C"

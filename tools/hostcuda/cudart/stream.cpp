@@ -2,7 +2,7 @@
 // Runtime functions on streams, events, capture and graphs.
 #include <memory>
 
-#include "tools/hostcuda/cudart/runtime.h"
+#include "tools/hostcuda/cudart/copy_params.h"
 
 using hostcuda::driver;
 using hostcuda::in_context;
@@ -152,13 +152,15 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
   return in_context([&] {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t number = 0;
+    const CUgraphEdgeData* edges = nullptr;
     if (capture_status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (graph != nullptr || dependencies != nullptr || edge_data != nullptr || dependency_count != nullptr) {
-      return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    const CUresult result = driver().cuStreamGetCaptureInfo(stream, &status, &number);
+    const CUresult result = driver().cuStreamGetCaptureInfo_v3(
+        stream, &status, &number, graph, dependencies, edge_data != nullptr ? &edges : nullptr, dependency_count);
     *capture_status = static_cast<cudaStreamCaptureStatus>(static_cast<int>(status));
-    if (id != nullptr) *id = number;
+    if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE && id != nullptr) *id = number;
+    if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE && edge_data != nullptr) {
+      *edge_data = hostcuda::same_layout<const cudaGraphEdgeData>(edges);
+    }
     return result;
   });
 }
