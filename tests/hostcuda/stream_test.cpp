@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Streams of the host device: they run by themselves, in order, and wait for each other exactly where CUDA says so.
 #include <chrono>
+#include <string>
 
 #include "tests/hostcuda/device_fixture.h"
 
@@ -115,6 +116,34 @@ TEST_F(Streams, PerThreadStreamsDifferByThread) {
   EXPECT_NE(mine, legacy);
   EXPECT_NE(mine, theirs);
   EXPECT_NE(theirs, 0u);
+}
+
+// A thread's own stream can be starved like any other: what should have waited for it sees the old word.
+TEST_F(Streams, PerThreadStreamsAreStarvedToo) {
+  const CUdeviceptr p = allocate(8);
+  const CUstream consumer = create();
+  CUevent written = nullptr;
+  ASSERT_EQ(cuEventCreate(&written, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  const int index = hostcuda_stream_index(CU_STREAM_PER_THREAD);
+  ASSERT_GE(index, 0);
+  ASSERT_EQ(hostcuda_configure("HOSTCUDA_STARVE", std::to_string(index).c_str()), 0);
+#ifndef __SANITIZE_THREAD__  // there a dropped wait ends the process
+  for (const bool waits : {true, false}) {
+#else
+  for (const bool waits : {true}) {
+#endif
+    ASSERT_EQ(cuMemsetD32Async(p, 1, 1, consumer), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamSynchronize(consumer), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemsetD32Async(p, 2, 1, CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+    ASSERT_EQ(cuEventRecord(written, CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+    if (waits) {
+      ASSERT_EQ(cuStreamWaitEvent(consumer, written, 0), CUDA_SUCCESS);
+    }
+    ASSERT_EQ(cuMemcpyDtoDAsync(p + 4, p, 4, consumer), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamSynchronize(consumer), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamSynchronize(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+    EXPECT_EQ(read_word(p + 4), waits ? 2u : 1u);
+  }
 }
 
 TEST_F(Streams, HandlesComeBackIdsDoNot) {
