@@ -181,6 +181,8 @@ TEST(FaultsConfig, Errors_NameKeyLineAndWhatIsAllowed) {
       {"[[fault]]\nkind = \"column\"\nrow = 1", {"plan.toml:3", "row", "kind \"column\""}},
       {"[[fault]]\nkind = \"column\"\ndelta = 0", {"plan.toml:3", "delta = 0", "other than 0"}},
       {"[[fault]]\nkind = \"column\"\ndelta = 1.0\nscale = 2.0", {"plan.toml:3", "delta", "no scale"}},
+      {"[[fault]]\nkind = \"all\"\nfactor = 4.0\ndelta = 1.0", {"plan.toml:4", "delta = 1", "no factor"}},
+      {"[[fault]]\nkind = \"tile\"\nfactor = 4.0", {"plan.toml:3", "factor", "tile"}},
       {"[[fault]]\nkind = \"column\"\nscale = -2.0", {"plan.toml:3", "scale = -2", "above 0"}},
       {"[[fault]]\nkind = \"column\"\nsign = \"opposite\"", {"plan.toml:3", "sign", "same random"}},
       {"[[fault]]\nkind = \"pair\"\nrow = 2\nrow2 = 2", {"plan.toml:4", "row2", "other than row"}},
@@ -363,6 +365,10 @@ TEST(FaultsConfig, Wide_RowsColumnsAndAll) {
   EXPECT_EQ(bench.changed().size(), 24u);
   bench.inject("[[fault]]\nkind = \"all\"\nsign = \"random\"");
   EXPECT_EQ(bench.changed().size(), 24u * 12u);
+  bench.inject("[[fault]]\nkind = \"all\"\nfactor = 4.0");
+  for (const auto& place : bench.changed()) {
+    EXPECT_EQ(bench.at(place[1], place[2]), 4 * bench.clean_at(place[1], place[2]));
+  }
 }
 
 TEST(FaultsConfig, Pair_CancelsInItsColumn) {

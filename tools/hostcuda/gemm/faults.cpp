@@ -76,6 +76,7 @@ constexpr KeyFacts kKeys[] = {
     {"line_col", kStuck},
     {"rows", kRectangle},
     {"cols", kRectangle},
+    {"factor", kWide},
     {"delta", kWide | kPair | bit_of(FaultKind::kTile)},
     {"scale", kWide | kPair | bit_of(FaultKind::kTile)},
     {"sign", kWide | kPair},
@@ -367,6 +368,13 @@ class RuleReader {
       rule->stuck_value = value == 1;
     }
     if (rule->kind == FaultKind::kWord) read_word(rule);
+    double factor = 1;
+    if (number("factor", "a number", &factor)) {
+      for (const char* other : {"delta", "scale", "sign"}) {
+        if (const toml::node* node = find(other); node != nullptr) fail(other, *node, "no factor beside it");
+      }
+      rule->factor = factor;
+    }
     double delta = 0;
     if (number("delta", "a number other than 0", &delta)) {
       if (!(delta != 0) || find("scale") != nullptr) {

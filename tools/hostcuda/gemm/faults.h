@@ -35,11 +35,11 @@
 //   "nan"              the canonical NaN; INT32 sums are not touched
 //   "inf"              an infinity of random sign; INT32 sums are not touched
 //   "skip"             a rectangle of D is not written, it stays as it was. rows (1), cols (1)
-//   "column"           E is added to a whole column of D. delta, scale, sign; not row
-//   "row"              E is added to a whole row of D. delta, scale, sign; not col
-//   "one_per_column"   E is added to one random entry of each column. delta, scale, sign; not row, col, count
-//   "one_per_row"      E is added to one random entry of each row. delta, scale, sign; not row, col, count
-//   "all"              E is added to every entry. delta, scale, sign; not row, col, count
+//   "column"           E is added to a whole column of D. delta, scale, sign, factor; not row
+//   "row"              E is added to a whole row of D. delta, scale, sign, factor; not col
+//   "one_per_column"   E is added to one random entry of each column. delta, scale, sign, factor; not row, col, count
+//   "one_per_row"      E is added to one random entry of each row. delta, scale, sign, factor; not row, col, count
+//   "all"              E is added to every entry. delta, scale, sign, factor; not row, col, count
 //   "pair"             two entries of one column of D get +E and -E (sign = "opposite", the default), +E twice
 //                      ("same") or random signs. delta, scale, sign, row2
 //
@@ -48,6 +48,7 @@
 //            are not touched
 //   flips  = 1: how many different ones of them are flipped, chosen at random
 //   k_step = product index in [0, k), default random
+//   factor = entries are multiplied by it, nothing is added ("column", "row", "one_per_column", "one_per_row", "all")
 //   delta  = E as a number; scale = E as a multiple of the batch entry's root mean square (default 1). INT32 sums:
 //            rounded, at least 1 either way, modulo 2^32
 //   sign   = "same" (every entry +E; default) or "random"
@@ -132,6 +133,7 @@ struct FaultRule {
   bool stuck_value = false;
   int64_t line_row = 0, line_col = 0;
   int64_t rows = 1, cols = 1;
+  std::optional<double> factor;
   std::optional<double> delta;
   double scale = 1.0;
   enum class Sign : uint8_t { kSame, kOpposite, kRandom } sign = Sign::kSame;

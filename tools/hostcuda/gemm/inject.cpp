@@ -370,32 +370,40 @@ class Injection {
     }
   }
 
+  void worsen(const Place& where, Draws& draws, double amount) {
+    if (rule_->factor) {
+      change(where, sums_.bits(sums_.value(at(where)) * *rule_->factor), -1, 0);
+    } else {
+      add(where, signed_amount(draws, amount));
+    }
+  }
+
   void wide(Draws& draws, int64_t line) {
     const int64_t entry = chosen(rule_->entry, product_.batch, draws);
     if (entry >= product_.batch) return;
-    const double amount = magnitude(entry);
+    const double amount = rule_->factor ? 0 : magnitude(entry);
     switch (rule_->kind) {
       case FaultKind::kColumn:
-        for (int64_t row = 0; row < product_.m; ++row) add({entry, row, line}, signed_amount(draws, amount));
+        for (int64_t row = 0; row < product_.m; ++row) worsen({entry, row, line}, draws, amount);
         break;
       case FaultKind::kRow:
-        for (int64_t col = 0; col < product_.n; ++col) add({entry, line, col}, signed_amount(draws, amount));
+        for (int64_t col = 0; col < product_.n; ++col) worsen({entry, line, col}, draws, amount);
         break;
       case FaultKind::kOnePerColumn:
         for (int64_t col = 0; col < product_.n; ++col) {
           const int64_t row = draws.below(product_.m);
-          add({entry, row, col}, signed_amount(draws, amount));
+          worsen({entry, row, col}, draws, amount);
         }
         break;
       case FaultKind::kOnePerRow:
         for (int64_t row = 0; row < product_.m; ++row) {
           const int64_t col = draws.below(product_.n);
-          add({entry, row, col}, signed_amount(draws, amount));
+          worsen({entry, row, col}, draws, amount);
         }
         break;
       default:
         for (int64_t col = 0; col < product_.n; ++col) {
-          for (int64_t row = 0; row < product_.m; ++row) add({entry, row, col}, signed_amount(draws, amount));
+          for (int64_t row = 0; row < product_.m; ++row) worsen({entry, row, col}, draws, amount);
         }
         break;
     }
