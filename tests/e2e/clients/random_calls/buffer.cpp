@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -72,6 +73,11 @@ double draw_float(Data data, Num num, double constant, Random& random) {
   }
 }
 
+double rung(Data data, int64_t row) {
+  if (row == 0) return 16;
+  return data == Data::kLadderOnes ? 1 : row % 32 == 0 ? 0x1p-6 : 0;
+}
+
 double huge_of(Num num) {
   switch (num) {
     case Num::kF64:
@@ -135,13 +141,17 @@ void Buffer::fill(Data data, Random& random) {
     if (e > 0 && matrix.start == entries[0].start) break;  // all the same
     for (int64_t j = 0; j < matrix.cols; ++j) {
       for (int64_t i = 0; i < matrix.rows; ++i) {
-        set(matrix.at(i, j),
-            is_integer(num) ? draw_integer(data, num, constant, random) : draw_float(data, num, constant, random));
+        set(matrix.at(i, j), data == Data::kLadder || data == Data::kLadderOnes ? rung(data, i)
+                             : is_integer(num) ? draw_integer(data, num, constant, random)
+                                               : draw_float(data, num, constant, random));
       }
     }
-    if (data == Data::kHuge && matrix.rows > 0 && matrix.cols > 0) {
-      set(matrix.at(random.below(matrix.rows), random.below(matrix.cols)), huge_of(num));
-    }
+    const bool has_odd_one = data == Data::kHuge || data == Data::kNan || data == Data::kInf;
+    if (!has_odd_one || is_integer(num) || matrix.rows == 0 || matrix.cols == 0) continue;
+    const double odd = data == Data::kHuge  ? huge_of(num)
+                       : data == Data::kNan ? std::numeric_limits<double>::quiet_NaN()
+                                            : std::numeric_limits<double>::infinity();
+    set(matrix.at(random.below(matrix.rows), random.below(matrix.cols)), odd);
   }
 }
 

@@ -2,10 +2,12 @@
 // The text form of a call's description.
 #include "call.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 namespace calls {
 
@@ -72,9 +74,13 @@ constexpr Named<uint32_t> kEpilogues[] = {
     {"bgrada", CUBLASLT_EPILOGUE_BGRADA},       {"bgradb", CUBLASLT_EPILOGUE_BGRADB},
 };
 constexpr Named<Data> kData[] = {
-    {"gauss", Data::kGauss}, {"positive", Data::kPositive}, {"integers", Data::kIntegers}, {"powers", Data::kPowers},
-    {"tiny", Data::kTiny},   {"sparse", Data::kSparse},     {"constant", Data::kConstant}, {"huge", Data::kHuge},
-    {"zero", Data::kZero},   {"ones", Data::kOnes},
+    {"gauss", Data::kGauss},       {"positive", Data::kPositive},
+    {"integers", Data::kIntegers}, {"powers", Data::kPowers},
+    {"tiny", Data::kTiny},         {"sparse", Data::kSparse},
+    {"constant", Data::kConstant}, {"huge", Data::kHuge},
+    {"zero", Data::kZero},         {"ones", Data::kOnes},
+    {"nan", Data::kNan},           {"inf", Data::kInf},
+    {"ladder", Data::kLadder},     {"ladder_ones", Data::kLadderOnes},
 };
 constexpr Named<Spread> kSpreads[] = {
     {"apart", Spread::kApart}, {"zero", Spread::kZero}, {"interleaved", Spread::kInterleaved}};
@@ -272,11 +278,15 @@ Call parse(const std::string& text) {
     if (word == kEntries[i].symbol) call.entry = i;
   }
   if (call.entry < 0) throw std::runtime_error(word + ": no such entry point");
+  std::vector<std::pair<std::string, std::string>> keys;
   while (in >> word) {
     const size_t equals = word.find('=');
     if (equals == std::string::npos) throw std::runtime_error(word + ": not key=value");
-    read_key(word.substr(0, equals), word.substr(equals + 1), &call);
+    keys.emplace_back(word.substr(0, equals), word.substr(equals + 1));
   }
+  // The shapes say how many groups there are, of which each has its scalars.
+  std::stable_partition(keys.begin(), keys.end(), [](const auto& key) { return key.first == "shape"; });
+  for (const auto& [key, value] : keys) read_key(key, value, &call);
   return call;
 }
 

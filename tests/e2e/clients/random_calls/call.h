@@ -62,6 +62,10 @@ enum class Data : uint8_t {
   kHuge,
   kZero,
   kOnes,
+  kNan,         // Gaussian but for one NaN
+  kInf,         // Gaussian but for one infinity
+  kLadder,      // stored rows: 16, then 2^-6 in every 32nd, else 0
+  kLadderOnes,  // stored rows: 16, then 1
 };
 
 enum class Spread : uint8_t { kApart, kZero, kInterleaved };  // how the entries of a strided batch lie

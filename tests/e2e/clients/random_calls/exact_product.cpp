@@ -84,7 +84,6 @@ void column_sums(const Problem& p, int64_t j, Sum* sum, Sum* magnitude) {
   std::fill(magnitude, magnitude + p.m, Sum(0));
   for (int64_t l = 0; l < p.k; ++l) {
     const auto b = static_cast<Sum>(p.b[static_cast<size_t>(l + j * p.k)]);
-    if (b == 0) continue;
     const double* a = p.a.data() + l * p.m;
     for (int64_t i = 0; i < p.m; ++i) {
       const Sum product = static_cast<Sum>(a[i]) * b;
@@ -166,6 +165,8 @@ class Exact {
     double bound = std::fabs(scale) * accumulated + 8 * acc_.unit * all + 8 * half_spacing(call_.scale, 0);
     if (!(magnitude * (1 + acc_.relative) <= acc_.largest) || !(all * (1 + acc_.relative) <= acc_.largest))
       bound = kInfinity;
+    // An operand is not finite: NaN and infinities come out as in any sum of theirs.
+    if (multiplies && !(std::isfinite(rows_[row]) && std::isfinite(columns_[static_cast<size_t>(j)]))) bound = 0;
     if (keeps_aux_) result_.aux[at] = {x, bound};
     activate(at, &x, &bound);
     result_.amax.value = std::max(result_.amax.value, std::fabs(x));

@@ -16,6 +16,7 @@
 //   at
 //                 most 2^-20 |x|, for the derivative 2^-18 |x|
 //   rounding      of the type: the delivered value lies between those of value - bound and value + bound
+// Of operands that are not finite D has the NaN or the infinity that they make.
 // Where S or T leaves the range of the accumulator some order of summation overflows: bound is infinite.
 #pragma once
 

@@ -288,6 +288,7 @@ void Trial::compare_value(const Value& want, Num num, const Buffer& buffer, int6
   }
   const double got = buffer.get(element);
   const auto value = static_cast<double>(want.value);
+  if (!std::isfinite(value) && (got == value || (std::isnan(got) && std::isnan(value)))) return;
   // One double wider on each side: value and bound are doubles here.
   const double slack = want.bound + std::fabs(value) * 0x1p-52 * (want.bound > 0 ? 1 : 0);
   if (got >= rounded(num, value - slack) && got <= rounded(num, value + slack)) {
