@@ -622,6 +622,21 @@ TEST_F(LtTypesTest, K0_IsBetaC) {
   }
 }
 
+TEST_F(LtTypesTest, K0_GradientsOfOperandsAreZero) {
+  for (const uint32_t epilogue : {CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB}) {
+    Spec spec{types_named("bf16 fp32")};
+    spec.epilogue = epilogue;
+    LtCall call(spec);
+    ASSERT_EQ(call(handle_, stream_,
+                   [](LtCall& bent) {
+                     LtCall::set(&bent.a_layout, CUBLASLT_MATRIX_LAYOUT_ROWS, uint64_t{0});
+                     LtCall::set(&bent.b_layout, CUBLASLT_MATRIX_LAYOUT_ROWS, uint64_t{0});
+                   }),
+              CUBLAS_STATUS_SUCCESS);
+    for (int64_t i = 0; i < call.bias->count(); ++i) EXPECT_EQ(call.bias->bits(i), 0u);
+  }
+}
+
 TEST_F(LtTypesTest, C_IsBroadcastOverItsLinesAndMayHaveNoDescriptor) {
   for (const int rows_major : {0, 4}) {
     Spec spec{types_named("bf16 fp32")};
@@ -1096,6 +1111,31 @@ TEST_F(LtTypesTest, Tuples_AllOthersAreRefused) {
   EXPECT_GT(refused, 600000);
   EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
   EXPECT_EQ(cudaFree(memory), cudaSuccess);
+}
+
+TEST_F(LtTypesTest, Heuristics_BelieveThePreferenceAboutAlignment) {
+  for (const char* name : {"bf16", "int8 int32", "e4m3 bf16"}) {
+    const Spec spec{types_named(name)};
+    LtCall call(spec);
+    ASSERT_EQ(call(handle_, stream_), CUBLAS_STATUS_SUCCESS);
+    for (const uint32_t alignment : {2u, 4u, 8u, 16u, 256u}) {
+      for (const auto attribute :
+           {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+        cublasLtMatmulPreferenceOpaque_t preference;
+        ASSERT_EQ(cublasLtMatmulPreferenceInit(&preference), CUBLAS_STATUS_SUCCESS);
+        ASSERT_EQ(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &alignment, sizeof alignment),
+                  CUBLAS_STATUS_SUCCESS);
+        cublasLtMatmulHeuristicResult_t result;
+        int count = -1;
+        const uint32_t needed = is_fp8(spec.types.a) ? 16 : spec.types.a == CUDA_R_8I ? 4 : 0;
+        EXPECT_EQ(cublasLtMatmulAlgoGetHeuristic(handle_, &call.desc, &call.a_layout, &call.b_layout, &call.c_layout,
+                                                 &call.d_layout, &preference, 1, &result, &count),
+                  alignment >= needed ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED)
+            << name << " " << alignment;
+      }
+    }
+  }
 }
 
 TEST_F(LtTypesTest, Algorithms_CapabilitiesOfEachTuple) {

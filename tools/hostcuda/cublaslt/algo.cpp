@@ -250,6 +250,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t lightHandle, cubl
   const cublasStatus_t status = hostcuda::plan_matmul(*inside(operationDesc), *inside(Adesc), *inside(Bdesc),
                                                       *inside(Cdesc), *inside(Ddesc), &matmul);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
+  // Addresses are not known here: the preference says how they are aligned.
+  const hostcuda::Preference& promised = *inside(preference);
+  for (const uint32_t alignment :
+       {promised.min_alignment_a, promised.min_alignment_b, promised.min_alignment_c, promised.min_alignment_d}) {
+    if (static_cast<int64_t>(alignment) < hostcuda::least_alignment(matmul)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   const hostcuda::Types types =
       hostcuda::types_of(*inside(operationDesc), *inside(Adesc), *inside(Bdesc), *inside(Cdesc), *inside(Ddesc));
   for (const int32_t id : hostcuda::kAlgoIds) {

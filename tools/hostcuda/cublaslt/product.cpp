@@ -324,12 +324,12 @@ class Run {
   }
 
   bool look_up(bool multiplies, bool reads_c) {
-    if (multiplies || call_.bias_use == BiasUse::kGradientOfA) {
+    if (multiplies || (call_.bias_use == BiasUse::kGradientOfA && call_.k > 0)) {
       aliases_.a = view_matrix(&access_, "A", call_.a, call_.transpose_a ? call_.k : call_.m,
                                call_.transpose_a ? call_.m : call_.k, call_.batch, HOSTCUDA_READ);
       if (access_.broken) return false;
     }
-    if (multiplies || call_.bias_use == BiasUse::kGradientOfB) {
+    if (multiplies || (call_.bias_use == BiasUse::kGradientOfB && call_.k > 0)) {
       aliases_.b = view_matrix(&access_, "B", call_.b, call_.transpose_b ? call_.n : call_.k,
                                call_.transpose_b ? call_.k : call_.n, call_.batch, HOSTCUDA_READ);
       if (access_.broken) return false;
@@ -531,12 +531,11 @@ class Run {
     std::vector<Real> values(static_cast<size_t>(call_.k));
     std::vector<Real> sums(static_cast<size_t>(lines));
     for (int64_t e = 0; e < call_.batch; ++e) {
-      const auto* base = static_cast<const char*>((of_a ? aliases_.a : aliases_.b)[static_cast<size_t>(e)]);
-      for (int64_t line = 0; line < lines; ++line) {
+      std::fill(sums.begin(), sums.end(), Real{0});
+      for (int64_t line = 0; line < lines && call_.k > 0; ++line) {
+        const auto* base = static_cast<const char*>((of_a ? aliases_.a : aliases_.b)[static_cast<size_t>(e)]);
         load_values(matrix.type, base + line * line_step * gemm::bytes_of(matrix.type), k_step, call_.k, values.data());
-        Real sum{0};
-        for (const Real value : values) sum += value;
-        sums[static_cast<size_t>(line)] = sum;
+        for (const Real value : values) sums[static_cast<size_t>(line)] += value;
       }
       store_values(call_.bias_type, aliases_.bias[static_cast<size_t>(e)], 1, lines, sums.data());
     }
