@@ -32,7 +32,7 @@ struct Operand {
 
 struct Call {
   cublasHandle_t handle;
-  cublasOperation_t transa, transb;
+  int transa, transb;  // numbers: the tests of refusals have some that are no cublasOperation_t
   int64_t m, n, k;
   const void *alpha, *beta;
   Operand a, b, c;
@@ -41,6 +41,10 @@ struct Call {
   cublasComputeType_t compute;
 };
 
+cublasOperation_t op(int number) {
+  return static_cast<cublasOperation_t>(number);
+}
+
 using Run = std::function<cublasStatus_t(const Call&)>;
 enum class Form { kSingle, kPointers, kStrided };
 
@@ -48,10 +52,10 @@ template <typename T, typename Size>
 Run single(cublasStatus_t (*f)(cublasHandle_t, cublasOperation_t, cublasOperation_t, Size, Size, Size, const T*,
                                const T*, Size, const T*, Size, const T*, T*, Size)) {
   return [f](const Call& x) {
-    return f(x.handle, x.transa, x.transb, static_cast<Size>(x.m), static_cast<Size>(x.n), static_cast<Size>(x.k),
-             static_cast<const T*>(x.alpha), static_cast<const T*>(x.a.data), static_cast<Size>(x.a.ld),
-             static_cast<const T*>(x.b.data), static_cast<Size>(x.b.ld), static_cast<const T*>(x.beta),
-             static_cast<T*>(x.c.data), static_cast<Size>(x.c.ld));
+    return f(x.handle, op(x.transa), op(x.transb), static_cast<Size>(x.m), static_cast<Size>(x.n),
+             static_cast<Size>(x.k), static_cast<const T*>(x.alpha), static_cast<const T*>(x.a.data),
+             static_cast<Size>(x.a.ld), static_cast<const T*>(x.b.data), static_cast<Size>(x.b.ld),
+             static_cast<const T*>(x.beta), static_cast<T*>(x.c.data), static_cast<Size>(x.c.ld));
   };
 }
 
@@ -59,10 +63,11 @@ template <typename T, typename Size>
 Run pointers(cublasStatus_t (*f)(cublasHandle_t, cublasOperation_t, cublasOperation_t, Size, Size, Size, const T*,
                                  const T* const*, Size, const T* const*, Size, const T*, T* const*, Size, Size)) {
   return [f](const Call& x) {
-    return f(x.handle, x.transa, x.transb, static_cast<Size>(x.m), static_cast<Size>(x.n), static_cast<Size>(x.k),
-             static_cast<const T*>(x.alpha), reinterpret_cast<const T* const*>(x.a.list), static_cast<Size>(x.a.ld),
-             reinterpret_cast<const T* const*>(x.b.list), static_cast<Size>(x.b.ld), static_cast<const T*>(x.beta),
-             reinterpret_cast<T* const*>(x.c.list), static_cast<Size>(x.c.ld), static_cast<Size>(x.batch));
+    return f(x.handle, op(x.transa), op(x.transb), static_cast<Size>(x.m), static_cast<Size>(x.n),
+             static_cast<Size>(x.k), static_cast<const T*>(x.alpha), reinterpret_cast<const T* const*>(x.a.list),
+             static_cast<Size>(x.a.ld), reinterpret_cast<const T* const*>(x.b.list), static_cast<Size>(x.b.ld),
+             static_cast<const T*>(x.beta), reinterpret_cast<T* const*>(x.c.list), static_cast<Size>(x.c.ld),
+             static_cast<Size>(x.batch));
   };
 }
 
@@ -71,10 +76,11 @@ Run strided(cublasStatus_t (*f)(cublasHandle_t, cublasOperation_t, cublasOperati
                                 const T*, Size, long long int, const T*, Size, long long int, const T*, T*, Size,
                                 long long int, Size)) {
   return [f](const Call& x) {
-    return f(x.handle, x.transa, x.transb, static_cast<Size>(x.m), static_cast<Size>(x.n), static_cast<Size>(x.k),
-             static_cast<const T*>(x.alpha), static_cast<const T*>(x.a.data), static_cast<Size>(x.a.ld), x.a.stride,
-             static_cast<const T*>(x.b.data), static_cast<Size>(x.b.ld), x.b.stride, static_cast<const T*>(x.beta),
-             static_cast<T*>(x.c.data), static_cast<Size>(x.c.ld), x.c.stride, static_cast<Size>(x.batch));
+    return f(x.handle, op(x.transa), op(x.transb), static_cast<Size>(x.m), static_cast<Size>(x.n),
+             static_cast<Size>(x.k), static_cast<const T*>(x.alpha), static_cast<const T*>(x.a.data),
+             static_cast<Size>(x.a.ld), x.a.stride, static_cast<const T*>(x.b.data), static_cast<Size>(x.b.ld),
+             x.b.stride, static_cast<const T*>(x.beta), static_cast<T*>(x.c.data), static_cast<Size>(x.c.ld),
+             x.c.stride, static_cast<Size>(x.batch));
   };
 }
 
@@ -93,7 +99,8 @@ struct TwoGroups {
         transb{x.transb, x.transb} {}
   static Size narrow(int64_t x) { return static_cast<Size>(x); }
   Size m[2], n[2], k[2], lda[2], ldb[2], ldc[2], count[2];
-  cublasOperation_t transa[2], transb[2];
+  int transa[2], transb[2];
+  const cublasOperation_t* ops(const int* numbers) const { return reinterpret_cast<const cublasOperation_t*>(numbers); }
 };
 
 template <typename T, typename Size>
@@ -104,9 +111,9 @@ Run grouped(cublasStatus_t (*f)(cublasHandle_t, const cublasOperation_t*, const 
     const TwoGroups<Size> g(x);
     const T alpha[] = {*static_cast<const T*>(x.alpha), *static_cast<const T*>(x.alpha)};
     const T beta[] = {*static_cast<const T*>(x.beta), *static_cast<const T*>(x.beta)};
-    return f(x.handle, g.transa, g.transb, g.m, g.n, g.k, alpha, reinterpret_cast<const T* const*>(x.a.list), g.lda,
-             reinterpret_cast<const T* const*>(x.b.list), g.ldb, beta, reinterpret_cast<T* const*>(x.c.list), g.ldc, 2,
-             g.count);
+    return f(x.handle, g.ops(g.transa), g.ops(g.transb), g.m, g.n, g.k, alpha,
+             reinterpret_cast<const T* const*>(x.a.list), g.lda, reinterpret_cast<const T* const*>(x.b.list), g.ldb,
+             beta, reinterpret_cast<T* const*>(x.c.list), g.ldc, 2, g.count);
   };
 }
 
@@ -115,9 +122,10 @@ Run gemm_ex(cublasStatus_t (*f)(cublasHandle_t, cublasOperation_t, cublasOperati
                                 const void*, cudaDataType, Size, const void*, cudaDataType, Size, const void*, void*,
                                 cudaDataType, Size, cublasComputeType_t, cublasGemmAlgo_t)) {
   return [f](const Call& x) {
-    return f(x.handle, x.transa, x.transb, static_cast<Size>(x.m), static_cast<Size>(x.n), static_cast<Size>(x.k),
-             x.alpha, x.a.data, x.in, static_cast<Size>(x.a.ld), x.b.data, x.in, static_cast<Size>(x.b.ld), x.beta,
-             x.c.data, x.out, static_cast<Size>(x.c.ld), x.compute, CUBLAS_GEMM_DEFAULT);
+    return f(x.handle, op(x.transa), op(x.transb), static_cast<Size>(x.m), static_cast<Size>(x.n),
+             static_cast<Size>(x.k), x.alpha, x.a.data, x.in, static_cast<Size>(x.a.ld), x.b.data, x.in,
+             static_cast<Size>(x.b.ld), x.beta, x.c.data, x.out, static_cast<Size>(x.c.ld), x.compute,
+             CUBLAS_GEMM_DEFAULT);
   };
 }
 
@@ -126,9 +134,10 @@ Run sgemm_ex(cublasStatus_t (*f)(cublasHandle_t, cublasOperation_t, cublasOperat
                                  const void*, cudaDataType, Size, const void*, cudaDataType, Size, const float*, void*,
                                  cudaDataType, Size)) {
   return [f](const Call& x) {
-    return f(x.handle, x.transa, x.transb, static_cast<Size>(x.m), static_cast<Size>(x.n), static_cast<Size>(x.k),
-             static_cast<const float*>(x.alpha), x.a.data, x.in, static_cast<Size>(x.a.ld), x.b.data, x.in,
-             static_cast<Size>(x.b.ld), static_cast<const float*>(x.beta), x.c.data, x.out, static_cast<Size>(x.c.ld));
+    return f(x.handle, op(x.transa), op(x.transb), static_cast<Size>(x.m), static_cast<Size>(x.n),
+             static_cast<Size>(x.k), static_cast<const float*>(x.alpha), x.a.data, x.in, static_cast<Size>(x.a.ld),
+             x.b.data, x.in, static_cast<Size>(x.b.ld), static_cast<const float*>(x.beta), x.c.data, x.out,
+             static_cast<Size>(x.c.ld));
   };
 }
 
@@ -138,9 +147,10 @@ Run batched_ex(cublasStatus_t (*f)(cublasHandle_t, cublasOperation_t, cublasOper
                                    const void*, void* const*, cudaDataType, Size, Size, cublasComputeType_t,
                                    cublasGemmAlgo_t)) {
   return [f](const Call& x) {
-    return f(x.handle, x.transa, x.transb, static_cast<Size>(x.m), static_cast<Size>(x.n), static_cast<Size>(x.k),
-             x.alpha, x.a.list, x.in, static_cast<Size>(x.a.ld), x.b.list, x.in, static_cast<Size>(x.b.ld), x.beta,
-             x.c.list, x.out, static_cast<Size>(x.c.ld), static_cast<Size>(x.batch), x.compute, CUBLAS_GEMM_DEFAULT);
+    return f(x.handle, op(x.transa), op(x.transb), static_cast<Size>(x.m), static_cast<Size>(x.n),
+             static_cast<Size>(x.k), x.alpha, x.a.list, x.in, static_cast<Size>(x.a.ld), x.b.list, x.in,
+             static_cast<Size>(x.b.ld), x.beta, x.c.list, x.out, static_cast<Size>(x.c.ld), static_cast<Size>(x.batch),
+             x.compute, CUBLAS_GEMM_DEFAULT);
   };
 }
 
@@ -150,10 +160,10 @@ Run strided_ex(cublasStatus_t (*f)(cublasHandle_t, cublasOperation_t, cublasOper
                                    long long int, const void*, void*, cudaDataType, Size, long long int, Size,
                                    cublasComputeType_t, cublasGemmAlgo_t)) {
   return [f](const Call& x) {
-    return f(x.handle, x.transa, x.transb, static_cast<Size>(x.m), static_cast<Size>(x.n), static_cast<Size>(x.k),
-             x.alpha, x.a.data, x.in, static_cast<Size>(x.a.ld), x.a.stride, x.b.data, x.in, static_cast<Size>(x.b.ld),
-             x.b.stride, x.beta, x.c.data, x.out, static_cast<Size>(x.c.ld), x.c.stride, static_cast<Size>(x.batch),
-             x.compute, CUBLAS_GEMM_DEFAULT);
+    return f(x.handle, op(x.transa), op(x.transb), static_cast<Size>(x.m), static_cast<Size>(x.n),
+             static_cast<Size>(x.k), x.alpha, x.a.data, x.in, static_cast<Size>(x.a.ld), x.a.stride, x.b.data, x.in,
+             static_cast<Size>(x.b.ld), x.b.stride, x.beta, x.c.data, x.out, static_cast<Size>(x.c.ld), x.c.stride,
+             static_cast<Size>(x.batch), x.compute, CUBLAS_GEMM_DEFAULT);
   };
 }
 
@@ -166,8 +176,8 @@ Run grouped_ex(cublasStatus_t (*f)(cublasHandle_t, const cublasOperation_t*, con
     const TwoGroups<Size> g(x);
     const float alpha[] = {*static_cast<const float*>(x.alpha), *static_cast<const float*>(x.alpha)};
     const float beta[] = {*static_cast<const float*>(x.beta), *static_cast<const float*>(x.beta)};
-    return f(x.handle, g.transa, g.transb, g.m, g.n, g.k, alpha, x.a.list, x.in, g.lda, x.b.list, x.in, g.ldb, beta,
-             x.c.list, x.out, g.ldc, 2, g.count, x.compute);
+    return f(x.handle, g.ops(g.transa), g.ops(g.transb), g.m, g.n, g.k, alpha, x.a.list, x.in, g.lda, x.b.list, x.in,
+             g.ldb, beta, x.c.list, x.out, g.ldc, 2, g.count, x.compute);
   };
 }
 
@@ -373,8 +383,8 @@ TEST_F(GemmEntryTest, Entry_EachRefusesWrongArgumentsAndAcceptsEmptyOnes) {
     EXPECT_EQ(status([](Call& x) { x.a.ld = 3; }), CUBLAS_STATUS_INVALID_VALUE);
     EXPECT_EQ(status([](Call& x) { x.b.ld = 3; }), CUBLAS_STATUS_INVALID_VALUE);
     EXPECT_EQ(status([](Call& x) { x.c.ld = 3; }), CUBLAS_STATUS_INVALID_VALUE);
-    EXPECT_EQ(status([](Call& x) { x.transa = static_cast<cublasOperation_t>(7); }), CUBLAS_STATUS_INVALID_VALUE);
-    EXPECT_EQ(status([](Call& x) { x.transb = static_cast<cublasOperation_t>(-1); }), CUBLAS_STATUS_INVALID_VALUE);
+    EXPECT_EQ(status([](Call& x) { x.transa = 7; }), CUBLAS_STATUS_INVALID_VALUE);
+    EXPECT_EQ(status([](Call& x) { x.transb = -1; }), CUBLAS_STATUS_INVALID_VALUE);
     EXPECT_EQ(status([](Call& x) { x.c.data = nullptr, x.c.list = nullptr; }), CUBLAS_STATUS_INVALID_VALUE);
     const Operand nothing{nullptr, nullptr, 4, 16};
     EXPECT_EQ(status([&](Call& x) { x.m = 0, x.a = x.b = x.c = nothing; }), CUBLAS_STATUS_SUCCESS);

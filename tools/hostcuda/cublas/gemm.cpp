@@ -3,6 +3,8 @@
 // the handle's stream.
 #include "tools/hostcuda/cublas/gemm.h"
 
+#include <cstring>
+
 #include "tools/hostcuda/cublas/logger.h"
 #include "tools/hostcuda/cublaslt/product.h"
 
@@ -99,6 +101,14 @@ const void* after(const void* base, int64_t bytes) {
   return base ? static_cast<const char*>(base) + bytes : nullptr;
 }
 
+// An enumeration of the program's, as a number: it need not be one of the enumerators.
+int number_of(const cublasOperation_t* place) {
+  int number;
+  static_assert(sizeof number == sizeof *place);
+  std::memcpy(&number, place, sizeof number);
+  return number;
+}
+
 // Group g as a call of its own; `first`: the problems of the groups before it.
 template <typename Size>
 GemmArguments group(const GroupedArguments& x, const GroupedSizes<Size>& sizes, int64_t g, int64_t first) {
@@ -106,8 +116,8 @@ GemmArguments group(const GroupedArguments& x, const GroupedSizes<Size>& sizes, 
   const int64_t scalars = g * (scale_of(x.compute, false) == CUDA_R_64F ? 8 : 4);
   return {x.name,
           x.handle,
-          x.transa[g],
-          x.transb[g],
+          number_of(x.transa + g),
+          number_of(x.transb + g),
           sizes.m[g],
           sizes.n[g],
           sizes.k[g],

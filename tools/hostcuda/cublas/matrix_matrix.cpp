@@ -131,21 +131,32 @@ cublasStatus_t symm(const char* name, cublasHandle_t handle, cublasSideMode_t si
   });
 }
 
+// A triangular operand and its options, which are enumerators whatever the program gave: `known_options` says whether
+// it did.
 template <typename T>
 struct Triangle {
+  Triangle(cublasSideMode_t given_side, cublasFillMode_t given_uplo, cublasOperation_t given_trans,
+           cublasDiagType_t given_diag, const T* given_a, int64_t given_lda)
+      : known_options(known(given_side) && known(given_uplo) && known(given_trans) && known(given_diag)),
+        side(known_options ? given_side : CUBLAS_SIDE_LEFT),
+        uplo(known_options ? given_uplo : CUBLAS_FILL_MODE_LOWER),
+        trans(known_options ? given_trans : CUBLAS_OP_N),
+        diag(known_options ? given_diag : CUBLAS_DIAG_NON_UNIT),
+        a(given_a),
+        lda(given_lda) {}
+
+  bool valid(int64_t order) const { return known_options && fits(lda, order); }
+  Transposed<Stored<Dense<Number<T>>>> over(Dense<Number<T>> dense) const {
+    return {{dense, Kind::kTriangular, is_upper(uplo), diag == CUBLAS_DIAG_UNIT}, op_of(trans)};
+  }
+
+  bool known_options;
   cublasSideMode_t side;
   cublasFillMode_t uplo;
   cublasOperation_t trans;
   cublasDiagType_t diag;
   const T* a;
   int64_t lda;
-
-  bool valid(int64_t order) const {
-    return known(side) && known(uplo) && known(trans) && known(diag) && fits(lda, order);
-  }
-  Transposed<Stored<Dense<Number<T>>>> over(Dense<Number<T>> dense) const {
-    return {{dense, Kind::kTriangular, is_upper(uplo), diag == CUBLAS_DIAG_UNIT}, op_of(trans)};
-  }
 };
 
 // C = alpha op(A) B or alpha B op(A); C may be B.
@@ -364,18 +375,18 @@ using hostcuda::Triangle;
   cublasStatus_t name(cublasHandle_t handle, cublasSideMode_t side, cublasFillMode_t uplo, cublasOperation_t trans,    \
                       cublasDiagType_t diag, Size m, Size n, const T* alpha, const T* A, Size lda, const T* B,         \
                       Size ldb, T* C, Size ldc) {                                                                      \
-    return hostcuda::trmm(#name, handle, Triangle<T>{side, uplo, trans, diag, A, lda}, m, n, alpha, B, ldb, C, ldc);   \
+    return hostcuda::trmm(#name, handle, Triangle<T>(side, uplo, trans, diag, A, lda), m, n, alpha, B, ldb, C, ldc);   \
   }
 #define HOSTCUDA_TRSM(name, Size, T)                                                                                   \
   cublasStatus_t name(cublasHandle_t handle, cublasSideMode_t side, cublasFillMode_t uplo, cublasOperation_t trans,    \
                       cublasDiagType_t diag, Size m, Size n, const T* alpha, const T* A, Size lda, T* B, Size ldb) {   \
-    return hostcuda::trsm(#name, handle, Triangle<T>{side, uplo, trans, diag, A, lda}, m, n, alpha, B, ldb);           \
+    return hostcuda::trsm(#name, handle, Triangle<T>(side, uplo, trans, diag, A, lda), m, n, alpha, B, ldb);           \
   }
 #define HOSTCUDA_TRSM_BATCHED(name, Size, T)                                                                           \
   cublasStatus_t name(cublasHandle_t handle, cublasSideMode_t side, cublasFillMode_t uplo, cublasOperation_t trans,    \
                       cublasDiagType_t diag, Size m, Size n, const T* alpha, const T* const A[], Size lda,             \
                       T* const B[], Size ldb, Size batchCount) {                                                       \
-    return hostcuda::trsm_batch(#name, handle, Triangle<T>{side, uplo, trans, diag, nullptr, lda}, m, n, alpha, A, B,  \
+    return hostcuda::trsm_batch(#name, handle, Triangle<T>(side, uplo, trans, diag, nullptr, lda), m, n, alpha, A, B,  \
                                 ldb, batchCount);                                                                      \
   }
 #define HOSTCUDA_GEAM(name, Size, T)                                                                                   \

@@ -187,7 +187,7 @@ template <typename A, typename X, typename Y>
 struct Batch {
   const char* name;
   cublasHandle_t handle;
-  cublasOperation_t trans;
+  int trans;  // cublasOperation_t, as a number until it is known to be an enumerator
   int64_t m, n;
   const A* alpha;
   const X* a;  // by_pointers: a device array of addresses, as x and y
@@ -203,8 +203,8 @@ struct Batch {
 
 template <typename A, typename X, typename Y>
 cublasStatus_t gemv_batch(const Batch<A, X, Y>& b) {
-  const bool valid =
-      known(b.trans) && b.m >= 0 && b.n >= 0 && fits(b.lda, b.m) && b.incx != 0 && b.incy != 0 && b.count >= 0;
+  const bool valid = known(static_cast<cublasOperation_t>(b.trans)) && b.m >= 0 && b.n >= 0 && fits(b.lda, b.m) &&
+                     b.incx != 0 && b.incy != 0 && b.count >= 0;
   bool go_on;
   const cublasStatus_t status = checked(b.handle, valid, b.m == 0 || b.n == 0 || b.count == 0, &go_on);
   if (!go_on) return status;

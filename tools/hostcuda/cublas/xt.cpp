@@ -151,7 +151,7 @@ cublasStatus_t xt_gemm(cublasXtHandle_t handle, cublasOperation_t transa, cublas
     return hostcuda::xt_gemm(                                                                                        \
         handle, transa, transb, m, n, k, {place(A), plain_a ? m : k, plain_a ? k : m, lda, sizeof(T)},               \
         {place(B), plain_b ? k : n, plain_b ? n : k, ldb, sizeof(T)}, {place(C), m, n, ldc, sizeof(T)},              \
-        [&](cublasHandle_t blas, int64_t rows, int64_t cols, int64_t depth, const auto& a, const auto& b,            \
+        [=](cublasHandle_t blas, int64_t rows, int64_t cols, int64_t depth, const auto& a, const auto& b,            \
             const auto& c) {                                                                                         \
           return cublas##L##gemm_v2_64(blas, transa, transb, rows, cols, depth, alpha,                               \
                                        reinterpret_cast<const T*>(a.address), static_cast<int64_t>(a.ld),            \
