@@ -133,7 +133,7 @@ inline __attribute__((always_inline)) int product(const Library* library, const 
   if (library == nullptr) library = library_of_call(E, handle, return_address);
   if (__builtin_expect(library == nullptr, 0)) return abi::kNotInitialized;
   const auto real = reinterpret_cast<int (*)(void*, A...)>(real_function(*library, E));
-  if (t_depth > 0) return real(handle, arguments...);
+  if (t_depth > 0 || library->forwards) return real(handle, arguments...);
   const DepthGuard depth;
   ThreadPolicy& policy = thread_policy();
   if constexpr (is_grouped(form_of(E))) {
@@ -161,6 +161,7 @@ int create(const Library* library, const void* return_address, void** handle) {
   if (library == nullptr) library = find_library_of_call(E, nullptr, return_address);
   if (library == nullptr) return abi::kNotInitialized;
   const auto real = reinterpret_cast<int (*)(void**)>(real_function(*library, E));
+  if (library->forwards) return real(handle);
   int status;
   {
     const DepthGuard depth;
@@ -187,6 +188,7 @@ int destroy(const Library* library, const void* return_address, void* handle) {
   if (library == nullptr) library = library_of_call(E, handle, return_address);
   if (library == nullptr) return abi::kNotInitialized;
   const auto real = reinterpret_cast<int (*)(void*)>(real_function(*library, E));
+  if (library->forwards) return real(handle);
   // Before the handle's value can be given out again.
   forget_handle(handle);
   const DepthGuard depth;
@@ -204,6 +206,19 @@ inline __attribute__((always_inline)) int enter(const Library* library, const vo
   }
 }
 
+// Observed entries are many: all wrappers of one share a body. Those of a product each have their own.
+template <Entry E, class... A>
+__attribute__((noinline)) int enter_observed(const Library* library, const void* return_address, A... arguments) {
+  return enter<E>(library, return_address, arguments...);
+}
+
+template <Entry E, class... A>
+inline __attribute__((always_inline)) int enter_shared(const Library* library, const void* return_address,
+                                                       A... arguments) {
+  if constexpr (kind_of(E) == EntryKind::kObserved) return enter_observed<E>(library, return_address, arguments...);
+  return enter<E>(library, return_address, arguments...);
+}
+
 // Wrappers bound to the library of a slot: what a dlsym caller gets. Which cuBLAS it asked is then known whoever calls.
 template <Entry E, class Function>
 struct Bound;
@@ -211,12 +226,14 @@ template <Entry E, class... A>
 struct Bound<E, int(A...)> {
   template <uint32_t Slot>
   static int wrapper(A... arguments) {
-    return enter<E>(library_at(Slot), __builtin_return_address(0), arguments...);
+    return enter_shared<E>(library_at(Slot), __builtin_return_address(0), arguments...);
   }
   template <uint32_t... Slots>
   static void* at(uint32_t slot, std::integer_sequence<uint32_t, Slots...>) {
-    static constexpr int (*kWrappers[])(A...) = {&wrapper<Slots>...};
-    return reinterpret_cast<void*>(kWrappers[slot]);
+    // No table of addresses: the loader would have to relocate it in every child process.
+    int (*found)(A...) = nullptr;
+    ((Slots == slot ? static_cast<void>(found = &wrapper<Slots>) : static_cast<void>(0)), ...);
+    return reinterpret_cast<void*>(found);
   }
 };
 
@@ -243,10 +260,11 @@ void* wrapper_for(Entry entry, const Library& library) noexcept {
 }  // namespace sdcguard
 
 #define SDCGUARD_UNPACK(...) __VA_ARGS__
-#define SDCGUARD_EXPORTED(index, kind, form, symbol, parameters, arguments)                                          \
-  extern "C" __attribute__((visibility("default"))) int symbol parameters;                                           \
-  extern "C" int symbol parameters {                                                                                 \
-    return sdcguard::enter<sdcguard::Entry::index>(nullptr, __builtin_return_address(0), SDCGUARD_UNPACK arguments); \
+#define SDCGUARD_EXPORTED(index, kind, form, symbol, parameters, arguments)                     \
+  extern "C" __attribute__((visibility("default"))) int symbol parameters;                      \
+  extern "C" int symbol parameters {                                                            \
+    return sdcguard::enter_shared<sdcguard::Entry::index>(nullptr, __builtin_return_address(0), \
+                                                          SDCGUARD_UNPACK arguments);           \
   }
 #define SDCGUARD_ENTRY(...) SDCGUARD_EXPORTED(__VA_ARGS__)
 #include "entry_points.def"

@@ -314,6 +314,7 @@ const Library* library_of_object(uint32_t index, Entry entry, const void* real) 
   helper(library.preference_set, "cublasLtMatmulPreferenceSetAttribute");
   helper(library.heuristic, "cublasLtMatmulAlgoGetHeuristic");
   helper(library.lt_version, "cublasLtGetVersion");
+  library.forwards = library.get_stream == nullptr && library.desc_get == nullptr;
   g_library_live[slot].store(true, std::memory_order_release);
   return &library;
 }

@@ -37,6 +37,9 @@ struct Library {
   uintptr_t base;           // load address of the object
   char name[256];           // its path, cut
   uint32_t slot;            // index in the table of libraries, and of the wrappers made for it
+  // No cuBLAS, but definitions of some of its names that pass them on (CTranslate2): it can be asked nothing about a
+  // handle or a descriptor. Its calls go to it unseen; what it passes them on to is seen.
+  bool forwards;
 
   abi::GetStreamFn get_stream;  // cublasGetStream_v2
   abi::GetIntFn get_pointer_mode;

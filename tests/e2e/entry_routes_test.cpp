@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// Every product entry by every route into cuBLAS, on the host device: the result is the product, and the call passed
+// the shim exactly once; or, on the routes that go around it, not at all, and no ring says otherwise.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "guarded_program.h"
+#include "shim/entry.h"
+
+namespace sdcguard::e2e {
+namespace {
+
+const std::string kClients = std::string(SDCGUARD_BUILD_DIR) + "/clients/";
+
+std::vector<std::string> product_entries() {
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < kEntryCount; ++i) {
+    if (kEntryKinds[i] == EntryKind::kProduct) names.emplace_back(kEntryNames[i]);
+  }
+  return names;
+}
+
+struct Route {
+  const char* name;
+  const char* program;
+  bool seen = true;  // false: stated to go around the shim
+};
+
+void PrintTo(const Route& route, std::ostream* out) {
+  *out << route.name;
+}
+
+Program by_route(const Route& route, const std::vector<std::string>& entries) {
+  Program program;
+  if (std::string(route.program) == "python3") {
+    program.path = "/usr/bin/python3";
+    program.arguments = {std::string(SDCGUARD_SOURCE_DIR) + "/tests/e2e/clients/routes_ctypes.py",
+                         kClients + "libroute_caller.so"};
+    program.arguments.insert(program.arguments.end(), entries.begin(), entries.end());
+    return program;
+  }
+  program.path = kClients + route.program;
+  program.arguments = {"--route", route.name};
+  for (const std::string& entry : entries) program.arguments.insert(program.arguments.end(), {"--entry", entry});
+  return program;
+}
+
+class EntryRoutes : public testing::TestWithParam<Route> {};
+
+TEST_P(EntryRoutes, EachCallIsRightAndSeenOnce) {
+  const Route& route = GetParam();
+  const std::vector<std::string> entries = product_entries();
+  std::string all_right;
+  for (const std::string& entry : entries) all_right += entry + " 0\n";
+  const Left native = run(unguarded(by_route(route, entries)));
+  // The route is the same in every mode.
+  const Left left = run(with(by_route(route, entries), "SDCGUARD_MODE", "observe"));
+  EXPECT_EQ(native.printed, all_right);
+  EXPECT_EQ(native.code, 0);
+  EXPECT_EQ(left.printed, all_right);
+  EXPECT_EQ(left.errors, native.errors);
+  EXPECT_EQ(left.code, 0);
+  std::map<std::string, int> seen;
+  for (const CallRecord& call : left.calls) ++seen[name_of(static_cast<Entry>(call.entry))];
+  size_t once = 0;
+  for (const std::string& entry : entries) {
+    EXPECT_EQ(seen[entry], route.seen ? 1 : 0) << entry;
+    once += seen[entry] == 1 ? 1 : 0;
+  }
+  if (route.seen) {
+    EXPECT_EQ(complete(left, entries.size()), "");
+  } else {
+    EXPECT_EQ(left.rings, 0);
+  }
+  EXPECT_EQ(left.coverage.entries_named, 0u);
+  std::printf("%-16s %zu entries, %zu seen once\n", route.name, entries.size(), once);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Route, EntryRoutes,
+    testing::Values(Route{"linked", "routes_linked"},           // the program's own PLT
+                    Route{"local_plugin", "routes"},            // the PLT of a library loaded RTLD_LOCAL
+                    Route{"lazy_plugin", "routes"},             // its names bound at the first call
+                    Route{"handle", "routes"},                  // dlsym on the library's handle
+                    Route{"other_handle", "routes"},            // on the handle of one that was linked to it: Triton
+                    Route{"default", "routes"},                 // dlsym(RTLD_DEFAULT)
+                    Route{"plugins_next", "routes"},            // a third library's RTLD_NEXT
+                    Route{"plugins_default", "routes"},         // and its RTLD_DEFAULT
+                    Route{"ctypes", "python3"},                 //
+                    Route{"hidden", "routes"},                  // hidden lazy trampolines: XLA, TensorFlow
+                    Route{"redefined", "routes"},               // a library that defines the names itself: CTranslate2
+                    Route{"defines", "routes_defines"},         // a program that does
+                    Route{"cast_handle", "routes"},             // a cublasHandle_t given to cublasLtMatmul: FlashInfer
+                    Route{"reopened", "routes"},                // dlclose and dlopen between products
+                    Route{"deepbind_plugin", "routes", false},  // RTLD_DEEPBIND finds its own libraries first
+                    Route{"version", "routes", false}),         // dlvsym is not hooked: no user of it is known
+    [](const auto& of) { return std::string(of.param.name); });
+
+// What a route is judged by is able to fail: on the routes around the shim nothing is seen.
+TEST(EntryRoutes_MustFail, WithoutTheShimNothingIsSeen) {
+  Program program = by_route({"handle", "routes"}, product_entries());
+  program.settings["LD_PRELOAD"] = "";
+  EXPECT_NE(complete(run(program), product_entries().size()), "");
+}
+
+}  // namespace
+}  // namespace sdcguard::e2e
