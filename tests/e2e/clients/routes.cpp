@@ -76,6 +76,12 @@ void* by_version(const char* name) {
   return dlvsym(library_of(name), name, begins(name, "cublasLt") ? "libcublasLt.so.13" : "libcublas.so.13");
 }
 
+void* by_handle_of_12(const char* name) {
+  static void* const cublas = opened("libcublas.so.12", RTLD_NOW | RTLD_LOCAL);
+  static void* const cublaslt = opened("libcublasLt.so.12", RTLD_NOW | RTLD_LOCAL);
+  return dlsym(begins(name, "cublasLt") ? cublaslt : cublas, name);
+}
+
 // ---- routes --------------------------------------------------------------------------------------------------------
 
 template <Lookup lookup>
@@ -86,6 +92,12 @@ int called_here(const char* symbol) {
 // FlashInfer: the cublasHandle_t is given to cublasLtMatmul.
 int cast_handle(const char* symbol) {
   return call_entry(symbol, by_handle, true);
+}
+
+// Two majors in one process, in turn.
+int both_majors(const char* symbol) {
+  const int status = call_entry(symbol, by_handle_of_12);
+  return status == 0 ? call_entry(symbol, by_handle) : status;
 }
 
 // The libraries are opened for one product and closed behind it.
@@ -137,6 +149,7 @@ constexpr Route kRoutes[] = {
     {"plugins_default", called_here<by_plugins_default>},
     {"version", called_here<by_version>},
     {"cast_handle", cast_handle},
+    {"both_majors", both_majors},
     {"reopened", reopened},
     {"local_plugin", in_local_plugin},
     {"lazy_plugin", in_lazy_plugin},
