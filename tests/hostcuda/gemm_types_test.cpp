@@ -103,8 +103,8 @@ Matrix matrix_of(Type type, int64_t rows, int64_t cols, int64_t batch, bool tran
   return matrix;
 }
 
-enum class Data { kGauss, kWide, kPatterns, kSparse, kLargest };
-constexpr Data kData[] = {Data::kGauss, Data::kWide, Data::kPatterns, Data::kSparse, Data::kLargest};
+enum class Data { kGauss, kWide, kPatterns, kSparse, kLargest, kTiny };
+constexpr Data kData[] = {Data::kGauss, Data::kWide, Data::kPatterns, Data::kSparse, Data::kLargest, Data::kTiny};
 
 std::function<void(unsigned char*)> drawing(Type type, Data data, std::mt19937_64& generator) {
   return [type, data, &generator](unsigned char* at) {
@@ -137,6 +137,7 @@ std::function<void(unsigned char*)> drawing(Type type, Data data, std::mt19937_6
         const unsigned largest = type == Type::kE4m3 ? 0x7E : 0x7B;
         auto bits = static_cast<unsigned char>(word);
         if (data == Data::kLargest) bits = static_cast<unsigned char>((word & 0x80) | largest);
+        if (data == Data::kTiny) bits &= 0x87 | (word >> 63 << 3);  // subnormals and the least normal numbers
         if (data == Data::kWide && (bits & 0x7F) > largest) bits &= 0x3F;
         // Patterns keep a NaN or an infinity now and then.
         if (data == Data::kPatterns && (bits & 0x7F) > largest && word >> 58 != 0) bits &= 0x3F;
@@ -614,6 +615,9 @@ TEST(GemmTypes, Fault_WordsStuckBitsAndWideOnes) {
     const Injected stuck =
         inject("[[fault]]\nkind = \"stuck\"\nbits = 40\nvalue = 1\nline_row = 2\nline_col = 3", order, &one);
     EXPECT_EQ(stuck.touched, wide ? 8u : 0u) << tuple.name << ": only FP64 sums have a bit 40";
+
+    const Injected high = inject("[[fault]]\nkind = \"output\"\nbits = \"40..45\"", order, &one);
+    EXPECT_EQ(high.touched, wide ? 1u : 0u) << tuple.name;
 
     for (const char* kind : {"nan", "inf"}) {
       const Injected injected =

@@ -196,6 +196,28 @@ TEST(TensorCore, Step_OverflowIsAnInfinity) {
   EXPECT_EQ(tensor_core_step(kH100, Format::kBf16, a, b, 2, 0.0f), std::numeric_limits<float>::infinity());
 }
 
+// Blackwell's FP8: 2^45 + 2^21 + 2^-8 lies just above the middle of two floats, and too far apart for one double.
+TEST(TensorCore, Step_AnAddedAccumulatorIsRoundedOnce) {
+  Order b200;
+  std::string error;
+  ASSERT_TRUE(parse_order("b200", &b200, &error)) << error;
+  float a[13];
+  float b[13];
+  for (int l = 0; l < 10; ++l) a[l] = b[l] = 448.0f;  // 10 448^2 + 256^2 + 256 96 = 2^21
+  a[10] = b[10] = a[11] = 256.0f;
+  b[11] = 96.0f;
+  a[12] = b[12] = 0x1p-4f;
+  const auto sum = [&](int64_t count, float c) {
+    return tensor_core_step(b200.fp8_step, Format::kE4m3, a, b, count, c);
+  };
+  EXPECT_EQ(sum(12, 0.0f), 0x1p21f);
+  EXPECT_EQ(sum(12, 0x1p45f), 0x1p45f) << "a tie goes to even";
+  EXPECT_EQ(sum(13, 0x1p45f), 0x1p45f + 0x1p22f);
+  for (float& x : a) x = -x;
+  EXPECT_EQ(sum(12, -0x1p45f), -0x1p45f);
+  EXPECT_EQ(sum(13, -0x1p45f), -0x1p45f - 0x1p22f);
+}
+
 TEST(TensorCore, Half_EveryPatternSurvivesAndTiesGoToEven) {
   for (uint32_t pattern = 0; pattern < 0x10000; ++pattern) {
     const float value = half_to_float(static_cast<uint16_t>(pattern));
