@@ -381,9 +381,11 @@ void prepare_groups(CheckedGroup* groups, uint32_t count, const Place& place) {
   ContextState& context = *place.context;
   StreamState& stream = *place.stream;
   uint64_t bytes = 0;
+  CUstream app_stream = nullptr;  // of a group that was read to the end: an empty one names none
   for (uint32_t i = 0; i < count; ++i) {
     CheckedGroup& one = groups[i];
     if (one.reason != Reason::kNone) continue;
+    app_stream = static_cast<CUstream>(one.call.stream);
     one.plan = plan_of(one.call, context, one.ticket.mode, true);
     one.reason = one.plan.reason;
     if (one.reason != Reason::kNone) continue;
@@ -391,7 +393,6 @@ void prepare_groups(CheckedGroup* groups, uint32_t count, const Place& place) {
     bytes += one.plan.layout.bytes;
   }
   if (bytes == 0) return;
-  const auto app_stream = static_cast<CUstream>(groups[0].call.stream);
   const bool room = prepare_stream(context, stream, app_stream, bytes);
   for (uint32_t i = 0; i < count; ++i) {
     CheckedGroup& one = groups[i];
@@ -412,11 +413,10 @@ void prepare_groups(CheckedGroup* groups, uint32_t count, const Place& place) {
 
 // Enqueues the passes over operands and product of each group that is still under check.
 void check_groups(CheckedGroup* groups, uint32_t count, const Place& place, const Process& process) {
-  const auto app_stream = static_cast<CUstream>(groups[0].call.stream);
   for (uint32_t i = 0; i < count; ++i) {
     CheckedGroup& one = groups[i];
     if (one.reason != Reason::kNone) continue;
-    Probe probe(*place.api, *place.context, *place.stream, app_stream, one.plan);
+    Probe probe(*place.api, *place.context, *place.stream, static_cast<CUstream>(one.call.stream), one.plan);
     if (probe.operands_in_order() && probe.after_product()) continue;
     one.reason = Reason::kDriverError;
     process.ring.count_driver_error();
