@@ -3,6 +3,8 @@
 // whatever the accumulator. Compiled into every object that calls: the call instruction must lie in that object, since
 // who calls is part of a route.
 //
+// "SYMBOL" takes the entry's first type of entry_types.h, "SYMBOL@TYPE" the one named.
+//
 // Arguments are chosen by the names that the table gives them, and by their types:
 //   a pointer to a pointer     device array of the batch's addresses        (GemmBatched, GemmGroupedBatched)
 //   a pointer to an integer    host array of one group's value              (GemmGroupedBatched)
@@ -10,6 +12,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -21,6 +24,7 @@
 #include <vector>
 
 #include "entry_table.h"
+#include "entry_types.h"
 
 namespace {  // one copy an object, whatever the loader thinks of equal names
 
@@ -30,40 +34,64 @@ using Lookup = void* (*)(const char* name);
 constexpr int kAbsent = -1;       // the route gives no such function
 constexpr int kWrongResult = -2;  // success, and not the product
 constexpr int kOtherError = -3;   // the program's own CUDA calls failed
+constexpr int kNoSuchType = -4;   // entry_types.h has no such type for the entry
 
-constexpr int64_t kRows = 32, kColumns = 24, kInner = 40, kBatch = 2;
+constexpr int64_t kRows = 32, kColumns = 32, kInner = 48, kBatch = 2;
 
-enum class Element { kBF16, kF16, kF32, kF64 };
-
-size_t bytes_of(Element element) {
-  return element == Element::kF64 ? 8 : element == Element::kF32 ? 4 : 2;
+size_t bytes_of(int type) {
+  switch (type) {
+    case CUDA_R_64F:
+      return 8;
+    case CUDA_R_32F:
+    case CUDA_R_32I:
+      return 4;
+    case CUDA_R_16BF:
+    case CUDA_R_16F:
+      return 2;
+    default:
+      return 1;
+  }
 }
-int cuda_type_of(Element element) {
-  return element == Element::kBF16  ? CUDA_R_16BF
-         : element == Element::kF16 ? CUDA_R_16F
-         : element == Element::kF32 ? CUDA_R_32F
-                                    : CUDA_R_64F;
+
+template <class T>
+void store_as(T value, void* to) {
+  memcpy(to, &value, sizeof(value));
 }
-void store(Element element, void* to, double value) {
+void store(int type, void* to, double value) {
   const auto narrow = static_cast<float>(value);
-  const __nv_bfloat16 bfloat = __float2bfloat16(narrow);
-  const __half half = __float2half(narrow);
-  const void* from = element == Element::kBF16  ? static_cast<const void*>(&bfloat)
-                     : element == Element::kF16 ? static_cast<const void*>(&half)
-                     : element == Element::kF32 ? static_cast<const void*>(&narrow)
-                                                : &value;
-  memcpy(to, from, bytes_of(element));
+  switch (type) {
+    case CUDA_R_16BF:
+      return store_as(__float2bfloat16(narrow), to);
+    case CUDA_R_16F:
+      return store_as(__float2half(narrow), to);
+    case CUDA_R_32F:
+      return store_as(narrow, to);
+    case CUDA_R_64F:
+      return store_as(value, to);
+    case CUDA_R_32I:
+      return store_as(static_cast<int32_t>(value), to);
+    case CUDA_R_8I:
+      return store_as(static_cast<int8_t>(value), to);
+    case CUDA_R_8F_E4M3:
+      return store_as(__nv_fp8_e4m3(narrow), to);
+    default:
+      return store_as(__nv_fp8_e5m2(narrow), to);
+  }
 }
 
-// Entry i of an operand: whole numbers from -2 to 2, so that every sum of 40 products is exact in every type.
+// Entry i of an operand: whole numbers from -2 to 2, so that every sum of 48 products is exact in every type.
 int operand_entry(int64_t i, int64_t seed) {
   return static_cast<int>((i * 7 + i / 5 + seed * 3) % 5) - 2;
 }
 
-std::vector<char> operand(Element element, int64_t elems, int64_t seed) {
-  std::vector<char> values(static_cast<size_t>(elems) * bytes_of(element));
-  for (int64_t i = 0; i < elems; ++i) {
-    store(element, values.data() + static_cast<size_t>(i) * bytes_of(element), operand_entry(i, seed));
+// A batch of rows x columns matrices, column-major, or each stored as its transpose.
+std::vector<char> operand(int type, int64_t rows, int64_t columns, int64_t batch, int64_t seed, bool transposed) {
+  std::vector<char> values(static_cast<size_t>(rows * columns * batch) * bytes_of(type));
+  for (int64_t i = 0; i < rows * columns * batch; ++i) {
+    const int64_t within = i % (rows * columns);
+    const int64_t row = within % rows, column = within / rows;
+    const int64_t at = transposed ? i - within + column + row * columns : i;
+    store(type, values.data() + static_cast<size_t>(at) * bytes_of(type), operand_entry(i, seed));
   }
   return values;
 }
@@ -82,7 +110,7 @@ bool begins(const std::string& text, const char* with) {
 
 struct Product {
   std::map<std::string, uint64_t> words;  // argument values by the table's names
-  Element in = Element::kBF16, out = Element::kBF16;
+  EntryType type = {};
   int64_t batch = 1;
   void* result = nullptr;
 };
@@ -92,17 +120,14 @@ uint64_t word_of(const void* pointer) {
 }
 
 // Values of all arguments that a product of cublas, by whatever entry, may have. Kept for the life of the process.
-Product make_product(const std::string& symbol, void* handle) {
+Product make_product(const std::string& symbol, const EntryType& type, void* handle) {
   Product p;
-  const bool typed = symbol.find("Ex") != std::string::npos || begins(symbol, "cublasLt");
-  if (begins(symbol, "cublasS")) p.in = p.out = Element::kF32;
-  if (begins(symbol, "cublasD")) p.in = p.out = Element::kF64;
-  if (begins(symbol, "cublasH")) p.in = p.out = Element::kF16;
-  if (begins(symbol, "cublasSgemmEx")) p.in = Element::kBF16;
+  p.type = type;
   if (symbol.find("Batched") != std::string::npos) p.batch = kBatch;
-  const size_t in = bytes_of(p.in), out = bytes_of(p.out);
-  const std::vector<char> a = operand(p.in, kRows * kInner * p.batch, 1),
-                          b = operand(p.in, kInner * kColumns * p.batch, 2);
+  const size_t in_a = bytes_of(type.a), in_b = bytes_of(type.b), out = bytes_of(type.c);
+  const bool transposed = type.transa != 0;
+  const std::vector<char> a = operand(type.a, kRows, kInner, p.batch, 1, transposed),
+                          b = operand(type.b, kInner, kColumns, p.batch, 2, false);
   const std::vector<char> none(static_cast<size_t>(kRows * kColumns * p.batch) * out, static_cast<char>(0xff));
   char* a_dev = static_cast<char*>(on_device(a.data(), a.size()));
   char* b_dev = static_cast<char*>(on_device(b.data(), b.size()));
@@ -110,18 +135,17 @@ Product make_product(const std::string& symbol, void* handle) {
   p.result = c_dev;
   std::vector<void*> a_of, b_of, c_of;
   for (int64_t i = 0; i < p.batch; ++i) {
-    a_of.push_back(a_dev + static_cast<size_t>(i * kRows * kInner) * in);
-    b_of.push_back(b_dev + static_cast<size_t>(i * kInner * kColumns) * in);
+    a_of.push_back(a_dev + static_cast<size_t>(i * kRows * kInner) * in_a);
+    b_of.push_back(b_dev + static_cast<size_t>(i * kInner * kColumns) * in_b);
     c_of.push_back(c_dev + static_cast<size_t>(i * kRows * kColumns) * out);
   }
   const size_t pointers = a_of.size() * sizeof(void*);
-  const Element scale = typed ? Element::kF32 : p.out;
   char* scalars = new char[2 * sizeof(double)];
-  store(scale, scalars, 1);
-  store(scale, scalars + sizeof(double), 0);
-  constexpr int kCompute32F = 68, kDefaultAlgo = -1;
+  store(type.scale, scalars, 1);
+  store(type.scale, scalars + sizeof(double), 0);
+  constexpr int kDefaultAlgo = -1;
   p.words = {{"handle", word_of(handle)},
-             {"transa", 0},
+             {"transa", static_cast<uint64_t>(type.transa)},
              {"transb", 0},
              {"m", kRows},
              {"n", kColumns},
@@ -134,10 +158,10 @@ Product make_product(const std::string& symbol, void* handle) {
              {"a**", word_of(on_device(a_of.data(), pointers))},
              {"b**", word_of(on_device(b_of.data(), pointers))},
              {"c**", word_of(on_device(c_of.data(), pointers))},
-             {"type_a", cuda_type_of(p.in)},
-             {"type_b", cuda_type_of(p.in)},
-             {"type_c", cuda_type_of(p.out)},
-             {"lda", kRows},
+             {"type_a", static_cast<uint64_t>(type.a)},
+             {"type_b", static_cast<uint64_t>(type.b)},
+             {"type_c", static_cast<uint64_t>(type.c)},
+             {"lda", static_cast<uint64_t>(transposed ? kInner : kRows)},
              {"ldb", kInner},
              {"ldc", kRows},
              {"stride_a", kRows * kInner},
@@ -146,7 +170,7 @@ Product make_product(const std::string& symbol, void* handle) {
              {"batch", p.batch},
              {"groups", 1},
              {"group_sizes", p.batch},
-             {"compute", kCompute32F},
+             {"compute", static_cast<uint64_t>(type.compute)},
              {"algo", static_cast<uint64_t>(int64_t{kDefaultAlgo})}};
   return p;
 }
@@ -196,22 +220,22 @@ int ask(Lookup lookup, const char* name, A... arguments) {
 
 // Whether D on the device is the product.
 bool is_right(const Product& p) {
-  std::vector<char> got(static_cast<size_t>(kRows * kColumns * p.batch) * bytes_of(p.out));
+  std::vector<char> got(static_cast<size_t>(kRows * kColumns * p.batch) * bytes_of(p.type.c));
   if (cudaDeviceSynchronize() != cudaSuccess ||
       cudaMemcpy(got.data(), p.result, got.size(), cudaMemcpyDeviceToHost) != cudaSuccess)
     return false;
   size_t at = 0;
   for (int64_t batch = 0; batch < p.batch; ++batch) {
     for (int64_t j = 0; j < kColumns; ++j) {
-      for (int64_t i = 0; i < kRows; ++i, at += bytes_of(p.out)) {
+      for (int64_t i = 0; i < kRows; ++i, at += bytes_of(p.type.c)) {
         int sum = 0;
         for (int64_t l = 0; l < kInner; ++l) {
           sum += operand_entry(batch * kRows * kInner + i + l * kRows, 1) *
                  operand_entry(batch * kInner * kColumns + l + j * kInner, 2);
         }
         char expected[sizeof(double)];
-        store(p.out, expected, sum);
-        if (memcmp(expected, got.data() + at, bytes_of(p.out)) != 0) return false;
+        store(p.type.c, expected, sum);
+        if (memcmp(expected, got.data() + at, bytes_of(p.type.c)) != 0) return false;
       }
     }
   }
@@ -222,18 +246,23 @@ bool is_right(const Product& p) {
 int add_descriptors(Product& p, Lookup lookup) {
   using DescCreate = int(void**, int, int);
   using LayoutCreate = int(void**, int, uint64_t, uint64_t, int64_t);
-  constexpr int kCompute32F = 68;
+  using DescSet = int(void*, int, const void*, size_t);
+  constexpr int kTransA = 3;
   void *desc = nullptr, *a = nullptr, *b = nullptr, *c = nullptr;
-  int status = ask<DescCreate>(lookup, "cublasLtMatmulDescCreate", &desc, kCompute32F, int{CUDA_R_32F});
-  const auto layout = [&](void** made, Element element, int64_t rows, int64_t columns) {
+  const EntryType& type = p.type;
+  int status = ask<DescCreate>(lookup, "cublasLtMatmulDescCreate", &desc, type.compute, type.scale);
+  if (status == 0 && type.transa != 0) {
+    status = ask<DescSet>(lookup, "cublasLtMatmulDescSetAttribute", desc, kTransA, &type.transa, sizeof(type.transa));
+  }
+  const auto layout = [&](void** made, int of, int64_t rows, int64_t columns) {
     if (status == 0) {
-      status = ask<LayoutCreate>(lookup, "cublasLtMatrixLayoutCreate", made, cuda_type_of(element),
-                                 static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows);
+      status = ask<LayoutCreate>(lookup, "cublasLtMatrixLayoutCreate", made, of, static_cast<uint64_t>(rows),
+                                 static_cast<uint64_t>(columns), rows);
     }
   };
-  layout(&a, p.in, kRows, kInner);
-  layout(&b, p.in, kInner, kColumns);
-  layout(&c, p.out, kRows, kColumns);
+  layout(&a, type.a, type.transa != 0 ? kInner : kRows, type.transa != 0 ? kRows : kInner);
+  layout(&b, type.b, kInner, kColumns);
+  layout(&c, type.c, kRows, kColumns);
   p.words.insert({{"desc", word_of(desc)},
                   {"a_desc", word_of(a)},
                   {"b_desc", word_of(b)},
@@ -249,12 +278,17 @@ int add_descriptors(Product& p, Lookup lookup) {
 
 // One product by `symbol`, found by `lookup` as all else that it needs of cuBLAS. `lt_handle_is_cublas`: cublasLtMatmul
 // is given the cublasHandle_t. The library's status, or one of the values above.
-int call_entry(const char* symbol, Lookup lookup, bool lt_handle_is_cublas = false) {
+int call_entry(const char* entry, Lookup lookup, bool lt_handle_is_cublas = false) {
+  const std::string named = entry;
+  const std::string name = named.substr(0, named.find('@'));
+  const char* symbol = name.c_str();
+  const EntryType* type = entry_type(name, named.size() == name.size() ? "" : named.substr(name.size() + 1));
+  if (type == nullptr) return kNoSuchType;
   const bool lt = begins(symbol, "cublasLt");
   void* handle = nullptr;
   int status = ask<int(void**)>(lookup, lt && !lt_handle_is_cublas ? "cublasLtCreate" : "cublasCreate_v2", &handle);
   if (status != 0) return status;
-  Product p = make_product(symbol, handle);
+  Product p = make_product(symbol, *type, handle);
   if (lt) status = add_descriptors(p, lookup);
   if (status != 0) return status;
   if (p.result == nullptr || cudaDeviceSynchronize() != cudaSuccess) return kOtherError;

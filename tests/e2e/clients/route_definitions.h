@@ -35,6 +35,12 @@ extern "C" __attribute__((visibility(ROUTE_VISIBILITY))) int cublasLtMatmulDescC
                                                                                       int scale) {
   return reinterpret_cast<int (*)(void**, int, int)>(of_library("cublasLtMatmulDescCreate"))(desc, compute, scale);
 }
+extern "C" __attribute__((visibility(ROUTE_VISIBILITY))) int cublasLtMatmulDescSetAttribute(void* desc, int attribute,
+                                                                                            const void* value,
+                                                                                            size_t bytes) {
+  using Set = int (*)(void*, int, const void*, size_t);
+  return reinterpret_cast<Set>(of_library("cublasLtMatmulDescSetAttribute"))(desc, attribute, value, bytes);
+}
 extern "C" __attribute__((visibility(ROUTE_VISIBILITY))) int cublasLtMatrixLayoutCreate(void** layout, int type,
                                                                                         uint64_t rows, uint64_t columns,
                                                                                         int64_t ld) {

@@ -24,6 +24,7 @@
 #undef ENTRY_ROW
 extern "C" int cublasLtMatmulDescCreate(void** desc, int compute, int scale);
 extern "C" int cublasLtMatrixLayoutCreate(void** layout, int type, uint64_t rows, uint64_t columns, int64_t ld);
+extern "C" int cublasLtMatmulDescSetAttribute(void* desc, int attribute, const void* value, size_t bytes);
 
 namespace {
 
@@ -36,6 +37,9 @@ void* by_name(const char* name) {
 #undef ENTRY_ROW
   if (strcmp(name, "cublasLtMatmulDescCreate") == 0) return reinterpret_cast<void*>(&cublasLtMatmulDescCreate);
   if (strcmp(name, "cublasLtMatrixLayoutCreate") == 0) return reinterpret_cast<void*>(&cublasLtMatrixLayoutCreate);
+  if (strcmp(name, "cublasLtMatmulDescSetAttribute") == 0) {
+    return reinterpret_cast<void*>(&cublasLtMatmulDescSetAttribute);
+  }
   return nullptr;
 }
 
