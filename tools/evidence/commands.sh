@@ -23,6 +23,10 @@ mutant_shim() {  # VERSION_SCRIPT, link flags: a shim from the very objects of t
   g++ -shared -o $T/libmutant.so -Wl,--whole-archive $B/libsdcguard_stages.a -Wl,--no-whole-archive \
     $B/libsdcguard_config.a $B/libsdcguard_plan.a -Wl,--as-needed "$@" -Wl,--version-script=$script
 }
+slow_start_shim() {  # a preload that does half a millisecond of work before main
+  printf '#include <unistd.h>\n__attribute__((constructor)) static void slow(void) { usleep(500); }\n' >$T/slow.c &&
+    gcc -shared -fPIC -o $T/libmutant.so $T/slow.c
+}
 named_node() {  # a shim with a named version node
   sed 's/^{/SDCGUARD_1 {/' shim/exports.map >$T/named.map && mutant_shim $T/named.map -static-libstdc++ -static-libgcc
 }

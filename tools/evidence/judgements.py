@@ -228,6 +228,48 @@ def overhead(output):
     )
 
 
+def symbol_audit(output):
+    match = re.search(r"^symbol_audit: (\d+) libraries, (\d+) symbols in the table, (\d+) wrong$", output.out, re.M)
+    if not match:
+        raise Unreadable("no closing line of symbol_audit")
+    libraries, symbols, wrong = map(int, match.groups())
+    return Judgement(
+        f"{symbols} symbols of the table against {libraries} libraries, {wrong} wrong",
+        {"cuBLAS and cuBLASLt of three majors": libraries >= 6, "nothing wrong": wrong == 0 and output.code == 0},
+    )
+
+
+def coverage_table(output):
+    match = re.search(
+        r"^(\d+) cells of (\d+) symbols, (\d+) types, (\d+) routes: (\d+) checked, (\d+) go around as stated, (\d+) not "
+        r"checked; (\d+) pairs empty with a reason, (\d+) wrong$",
+        output.out,
+        re.M,
+    )
+    if not match:
+        raise Unreadable("no closing line of coverage_table")
+    cells, symbols, types, routes, checked, around, unchecked, reasons, wrong = map(int, match.groups())
+    return Judgement(
+        match.group(0),
+        {
+            "33 symbols, by 15 routes or more": symbols == 33 and routes >= 15 and types >= 10,
+            "every cell is checked, or stated to go around": checked + around == cells > 1000 and unchecked == 0,
+            "no empty cell without a reason": wrong == 0 and reasons > 0,
+            "exit code 0": output.code == 0,
+        },
+    )
+
+
+def exec_cost(output):
+    got = read_json(output.out)
+    added = got["added_us"]
+    return Judgement(
+        f"{added['median']:.0f} us over none ({added['low']:.0f} to {added['high']:.0f}) in {got['pairs']} pairs; bare "
+        f"{got['bare_us']['median']:.0f} us",
+        {"a thousand pairs": got["pairs"] >= 1000, "at most 300 us": added["median"] <= 300},
+    )
+
+
 # Of the driver's calls, those that a warm call may not make (DESIGN section 9).
 BANNED = re.compile(
     r"Synchronize|Query|MemAlloc|MemFree|MemHostAlloc|MemGetInfo|LoadData|GetFunction|HostRegister"

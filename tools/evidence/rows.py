@@ -124,6 +124,7 @@ class Rows:
         yield from self.demo_rows()
         yield from self.binding_rows()
         yield from self.named_test_rows()
+        yield from self.surface_rows()
         yield from self.call_rows()
         yield from self.device_rows()
         yield from self.whole_machine_rows()
@@ -284,6 +285,112 @@ class Rows:
                 "finds": "^faults.ObserveMode",
             },
             off=("the product pass", "sdcguard_product"),
+        )
+
+    def surface_rows(self):
+        yield Row(
+            "symbol-audit",
+            "The table of entry points agrees with every cuBLAS that can be had as a wheel, majors 11 to 13.",
+            "tools/symbol_audit.py",
+            judge.symbol_audit,
+            [
+                Mutation(
+                    "one product taken out of the table",
+                    "copy_tree && sed -i '/kDgemmBatched,/d' $T/c/shim/entry_points.def && "
+                    "$T/c/tools/symbol_audit.py --cache .cache/wheels",
+                    "nothing wrong",
+                )
+            ],
+            missing="" if self.options.long else "fetches 1.5 GB of wheels; run with --long",
+        )
+        yield Row(
+            "coverage-table",
+            "Symbol x type x route: every product entry with every type by every route is right, and checked or stated to "
+            "go around; no empty cell without a reason.",
+            "tools/coverage_table.py $B",
+            judge.coverage_table,
+            [
+                Mutation(
+                    "the product pass switched off",
+                    "HOSTCUDA_SKIP_KERNEL=sdcguard_product tools/coverage_table.py $B",
+                    "every cell",
+                )
+            ],
+            needs=["$B/bin/entry_routes_test", "$B/clients/routes"],
+        )
+        yield self.test_row(
+            "driver-sweep",
+            "Every driver call of the shim fails in turn, at every position, in every mode, or hangs: the program's answer is "
+            "what it would have been, and the coverage says unverified.",
+            {"modes": "^e2e.DriverSweep"},
+            mutations=[
+                Mutation(
+                    "a refused launch is taken for a good one",
+                    "copy_tree && sed -i 's/on, arguments, nullptr) == CUDA_SUCCESS;/on, arguments, nullptr) <= CUDA_ERROR_UNKNOWN;/' "
+                    "$T/c/shim/probe.cpp && build_copy '' hostcuda sdcguard clients driver_sweep_test && "
+                    "ctest --test-dir $T/c/b -R '^e2e.DriverSweep.Repair'",
+                    "all passed",
+                    slow=True,
+                )
+            ],
+        )
+        yield self.test_row(
+            "processes",
+            "Forks, racing first calls, every way to end, signals, lost contexts, captures, streams that come and go: the "
+            "program goes on as it would; whatever stream is starved.",
+            {
+                "processes": "^e2e.*Processes",
+                "children": "^e2e.*ChildProcess",
+                "starvation": "^e2e.*Starvation",
+                "graphs": "^hostcuda.*Graph",
+            },
+            mutations=[
+                Mutation(
+                    "nothing of the parent is forgotten after fork",
+                    "copy_tree && sed -i 's/^  context_forget_after_fork();//' $T/c/shim/intercept.cpp && "
+                    "build_copy '' hostcuda sdcguard clients processes_test && ctest --test-dir $T/c/b -R '^e2e.*Processes'",
+                    "all passed",
+                    slow=True,
+                )
+            ],
+        )
+        yield self.test_row(
+            "ranks",
+            "Two processes acting as tensor-parallel ranks: identical decisions and bits at every sampling setting.",
+            {"ranks": "^e2e.*RanksAgree"},
+            mutations=[
+                Mutation(
+                    "the product pass switched off: what they agree on is not what it must be",
+                    "HOSTCUDA_SKIP_KERNEL=sdcguard_product ctest --test-dir $B -R '^e2e.*RanksAgree'",
+                    "all passed",
+                )
+            ],
+        )
+        yield self.test_row(
+            "weights",
+            "A cached fold accuses nothing when its weight changes, streams share it, faults are found by it; batches by "
+            "pointer arrays and grouped products are checked and repaired.",
+            {
+                "kernels": "^stage.FoldCache",
+                "the shipped shim": "^e2e.Weights",
+                "batches": "^e2e.Batches",
+                "observed": "^e2e.Observed",
+            },
+            off=("the product pass", "sdcguard_product"),
+        )
+        yield Row(
+            "exec",
+            "The preload costs a child process at most 0.3 ms: median of 1,000 interleaved pairs.",
+            "$B/bin/bench_exec --json",
+            judge.exec_cost,
+            [
+                Mutation(
+                    "a shim with half a millisecond of constructor work",
+                    "slow_start_shim && $B/bin/bench_exec --json --pairs 200 --shim $T/libmutant.so",
+                    "at most 300 us",
+                )
+            ],
+            needs=["$B/bin/bench_exec", "$B/lib/libsdcguard.so"],
         )
 
     def call_rows(self):
