@@ -135,6 +135,84 @@ TEST_F(DriverRules, ImagesAndNamesAreChecked) {
   EXPECT_EQ(launch(1, 32, 0), CUDA_ERROR_INVALID_HANDLE) << "unloaded";
 }
 
+// Launches as they were set up before CUDA 4.0: block, parameters and grid one by one. Deprecated, and in use.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+TEST_F(DriverRules, OldStyleLaunchesKeepWhatWasSet) {
+  load();
+  EXPECT_EQ(cuFuncSetBlockShape(function_, 0, 1, 1), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(cuFuncSetBlockShape(function_, 32, 1, 1), CUDA_SUCCESS);
+  ASSERT_EQ(cuParamSetSize(function_, static_cast<unsigned>(entry_->parameter_bytes) + 1), CUDA_SUCCESS);
+  EXPECT_EQ(cuLaunchGridAsync(function_, 1, 1, nullptr), CUDA_ERROR_INVALID_VALUE) << "too many parameters";
+  ASSERT_EQ(cuParamSetSize(function_, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuParamSetv(function_, 0, params_.data(), static_cast<unsigned>(entry_->parameter_bytes)), CUDA_SUCCESS);
+  EXPECT_EQ(cuLaunchGridAsync(function_, 4, 1, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuLaunchGrid(function_, 0, 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuParamSeti(function_, -4, 1), CUDA_ERROR_INVALID_VALUE);
+  size_t offset = 1;
+  size_t bytes = 0;
+  ASSERT_EQ(cuKernelGetParamInfo(kernel_, 0, &offset, &bytes), CUDA_SUCCESS);
+  EXPECT_EQ(offset, 0u);
+  EXPECT_EQ(bytes, entry_->parameter_bytes);
+  EXPECT_EQ(cuKernelGetParamInfo(kernel_, 1, &offset, &bytes), CUDA_ERROR_INVALID_VALUE);
+  CUlibrary library = nullptr;
+  ASSERT_EQ(cuKernelGetLibrary(&library, kernel_), CUDA_SUCCESS);
+  EXPECT_EQ(library, library_);
+}
+#pragma GCC diagnostic pop
+
+TEST_F(DriverRules, ModulesComeFromFilesToo) {
+  load();
+  const std::string path = testing::TempDir() + "hostcuda_image";
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(&image_), sizeof image_);
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  ASSERT_EQ(cuModuleLoad(&module, path.c_str()), CUDA_SUCCESS);
+  EXPECT_EQ(cuModuleGetFunction(&function, module, entry_->name), CUDA_SUCCESS);
+  CUmodule back = nullptr;
+  ASSERT_EQ(cuFuncGetModule(&back, function), CUDA_SUCCESS);
+  EXPECT_EQ(back, module);
+  unlink(path.c_str());
+  EXPECT_EQ(cuModuleLoad(&module, path.c_str()), CUDA_ERROR_FILE_NOT_FOUND);
+}
+
+TEST_F(DriverRules, SettingsAreKeptAndGivenBack) {
+  size_t limit = 0;
+  ASSERT_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxGetLimit(&limit, CU_LIMIT_STACK_SIZE), CUDA_SUCCESS);
+  EXPECT_EQ(limit, 4096u);
+  EXPECT_EQ(cuCtxSetLimit(CU_LIMIT_MAX, 1), CUDA_ERROR_UNSUPPORTED_LIMIT);
+  CUfunc_cache config = CU_FUNC_CACHE_PREFER_NONE;
+  ASSERT_EQ(cuCtxSetCacheConfig(CU_FUNC_CACHE_PREFER_L1), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxGetCacheConfig(&config), CUDA_SUCCESS);
+  EXPECT_EQ(config, CU_FUNC_CACHE_PREFER_L1);
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+  CUstreamAttrValue value{};
+  value.priority = -100;
+  ASSERT_EQ(cuStreamSetAttribute(stream, CU_STREAM_ATTRIBUTE_PRIORITY, &value), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamGetAttribute(stream, CU_STREAM_ATTRIBUTE_PRIORITY, &value), CUDA_SUCCESS);
+  EXPECT_EQ(value.priority, -5) << "clamped to what there is";
+  EXPECT_EQ(cuStreamGetAttribute(stream, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value), CUDA_ERROR_INVALID_VALUE);
+  static int called;
+  called = 0;
+  ASSERT_EQ(cuStreamAddCallback(
+                stream, [](CUstream, CUresult, void*) { ++called; }, nullptr, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(called, 1);
+  ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamAddCallback(
+                stream, [](CUstream, CUresult, void*) {}, nullptr, 0),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  CUdeviceptr managed = 0;
+  ASSERT_EQ(cuMemAllocManaged(&managed, 64, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamAttachMemAsync(stream, managed, 0, CU_MEM_ATTACH_SINGLE), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamAttachMemAsync(stream, allocate(64), 0, CU_MEM_ATTACH_SINGLE), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(DriverRules, CallsAreCountedAndTracedByThread) {
   const uint64_t before = hostcuda_call_count("cuMemsetD8Async");
   CUstream stream = nullptr;

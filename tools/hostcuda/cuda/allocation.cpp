@@ -317,6 +317,14 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr dev_ptr, size_t count, CUmemLocation,
   return CUDA_SUCCESS;
 }
 
+CUresult cuMemPrefetchAsync(CUdeviceptr dev_ptr, size_t count, CUdevice, CUstream stream) {
+  return driver::cuMemPrefetchAsync_v2(dev_ptr, count, {}, 0, stream);
+}
+
+CUresult cuMemAdvise(CUdeviceptr dev_ptr, size_t count, CUmem_advise advice, CUdevice) {
+  return driver::cuMemAdvise_v2(dev_ptr, count, advice, {});
+}
+
 CUresult cuMemAdvise_v2(CUdeviceptr dev_ptr, size_t count, CUmem_advise, CUmemLocation) {
   Allocation found;
   if (!find_allocation(dev_ptr, &found) || found.kind != MemoryKind::kManaged ||

@@ -245,6 +245,18 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
+  return driver::cuDevicePrimaryCtxRelease_v2(dev);
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
+  return driver::cuDevicePrimaryCtxReset_v2(dev);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags) {
+  return driver::cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+}
+
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   Engine& engine = Engine::get();
   std::unique_lock<std::mutex> lock(engine.mutex);
@@ -276,6 +288,12 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
 }
 
 CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
+  return create(pctx, flags, dev);
+}
+
+CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* params_array, int num_params, unsigned int flags,
+                        CUdevice dev) {
+  if (params_array != nullptr || num_params != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
   return create(pctx, flags, dev);
 }
 
@@ -372,6 +390,61 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
   if (const CUresult r = current_context(&context); context == nullptr) return r;
   if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *flags = context->flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetFlags(unsigned int flags) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Context> context;
+  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) return CUDA_ERROR_INVALID_VALUE;
+  context->flags = flags;
+  return CUDA_SUCCESS;
+}
+
+// Limits are kept and given back; nothing here runs into one.
+CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Context> context;
+  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  if (pvalue == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (limit < CU_LIMIT_STACK_SIZE || limit >= kSettableLimits) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  *pvalue = context->limits[limit];
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Context> context;
+  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  if (limit < CU_LIMIT_STACK_SIZE || limit >= kSettableLimits) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  context->limits[limit] = value;
+  return CUDA_SUCCESS;
+}
+
+// One cache, one split: the setting is kept and changes nothing.
+CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Context> context;
+  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  if (pconfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pconfig = context->cache_config;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Context> context;
+  if (const CUresult r = current_context(&context); r != CUDA_SUCCESS) return r;
+  context->cache_config = config;
+  return CUDA_SUCCESS;
+}
+
+// Ranges of a profile mean nothing here.
+CUresult cuProfilerStart() {
+  return CUDA_SUCCESS;
+}
+CUresult cuProfilerStop() {
   return CUDA_SUCCESS;
 }
 

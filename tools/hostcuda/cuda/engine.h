@@ -66,6 +66,9 @@ struct Operation {
   std::shared_ptr<EventRecord> record;  // marked done when the operation is
 };
 
+// The limits of a context that can be set: CU_LIMIT_STACK_SIZE and on.
+inline constexpr int kSettableLimits = CU_LIMIT_PERSISTING_L2_CACHE_SIZE + 1;
+
 struct Context {
   CUcontext handle = nullptr;
   uint64_t id = 0;  // cuCtxGetId, never reused
@@ -75,6 +78,8 @@ struct Context {
   bool destroyed = false;
   std::atomic<CUresult> sticky{CUDA_SUCCESS};
   Peers peers;
+  size_t limits[kSettableLimits] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0};  // by CUlimit, the real defaults
+  CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
   std::shared_ptr<Stream> legacy;
   std::map<uint64_t, std::shared_ptr<Stream>> per_thread;  // by thread number
   std::vector<std::shared_ptr<Stream>> streams;            // all that have a handle or a thread, legacy first

@@ -37,6 +37,10 @@ struct Function {
   Kernel* kernel;
   uint64_t context_id;
   int device;
+  // What the launches of CUDA before 4.0 set one by one: cuFuncSetBlockShape, cuParamSet..., then cuLaunch....
+  unsigned block[3] = {1, 1, 1};
+  unsigned shared_bytes = 0;
+  std::vector<unsigned char> params{};
 };
 
 // CUlibrary, and CUmodule (then with a context). Kernels and functions live as long as it does.
@@ -148,7 +152,8 @@ Function* function_of(Library& library, Kernel* kernel, uint64_t context_id, int
   for (const auto& function : library.functions) {
     if (function->kernel == kernel && function->context_id == context_id) return function.get();
   }
-  library.functions.push_back(std::make_unique<Function>(Function{kernel, context_id, device}));
+  library.functions.push_back(std::make_unique<Function>());
+  *library.functions.back() = Function{kernel, context_id, device};
   registry().functions.insert(library.functions.back().get());
   return library.functions.back().get();
 }
@@ -353,6 +358,64 @@ CUresult load_module(CUmodule* module, const void* image) {
   return result;
 }
 
+// The bytes of a file that a module or a library is loaded from.
+CUresult read_image(const char* name, std::vector<char>* image) {
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::FILE* file = std::fopen(name, "rb");
+  if (file == nullptr) return CUDA_ERROR_FILE_NOT_FOUND;
+  char part[4096];
+  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, file)) != 0;) image->insert(image->end(), part, part + n);
+  std::fclose(file);
+  image->resize(image->size() + 16, '\0');  // PTX is text: it ends with a NUL
+  return CUDA_SUCCESS;
+}
+
+// Calls `body(function)` for a function of some context. CUDA_ERROR_INVALID_HANDLE: no such function.
+template <class Body>
+CUresult with_function(CUfunction handle, Body body) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  if (!r.functions.contains(handle)) return CUDA_ERROR_INVALID_HANDLE;
+  return body(*reinterpret_cast<Function*>(handle));
+}
+
+CUresult set_param(CUfunction handle, int offset, const void* value, size_t bytes) {
+  return with_function(handle, [&](Function& function) {
+    if (offset < 0 || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const size_t end = static_cast<size_t>(offset) + bytes;
+    if (end > kMaxParameterBytes) return CUDA_ERROR_INVALID_VALUE;
+    if (function.params.size() < end) function.params.resize(end);
+    std::memcpy(function.params.data() + offset, value, bytes);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult launch_as_set(CUfunction handle, int width, int height, CUstream stream) {
+  LaunchShape shape{{static_cast<unsigned>(width), static_cast<unsigned>(height), 1}, {1, 1, 1}, 0};
+  std::vector<unsigned char> params;
+  if (width <= 0 || height <= 0) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult known = with_function(handle, [&](const Function& function) {
+    std::copy(std::begin(function.block), std::end(function.block), shape.block);
+    shape.shared_bytes = function.shared_bytes;
+    params = function.params;
+    return CUDA_SUCCESS;
+  });
+  if (known != CUDA_SUCCESS) return known;
+  size_t bytes = params.size();
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, params.data(), CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
+  return launch(handle, shape, stream, nullptr, extra);
+}
+
+// A kernel's parameters are one struct here.
+CUresult param_info(const Kernel* kernel, size_t index, size_t* offset, size_t* bytes) {
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (offset == nullptr || index != 0 || kernel->entry->parameter_bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  *offset = 0;
+  if (bytes != nullptr) *bytes = kernel->entry->parameter_bytes;
+  return CUDA_SUCCESS;
+}
+
 // The kernel behind a CUfunction or a CUkernel cast to one, and the device it stands for. Registry::mutex is held.
 Kernel* kernel_behind(const void* handle, int* device) {
   Registry& r = registry();
@@ -492,6 +555,127 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int, C
 
 CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fat_cubin) {
   return load_module(module, fat_cubin);
+}
+
+CUresult cuModuleLoad(CUmodule* module, const char* fname) {
+  std::vector<char> image;
+  if (const CUresult r = read_image(fname, &image); r != CUDA_SUCCESS) return r;
+  return load_module(module, image.data());
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* file_name, CUjit_option* jit_options,
+                               void** jit_options_values, unsigned int num_jit_options,
+                               CUlibraryOption* library_options, void** library_option_values,
+                               unsigned int num_library_options) {
+  std::vector<char> image;
+  if (const CUresult r = read_image(file_name, &image); r != CUDA_SUCCESS) return r;
+  return driver::cuLibraryLoadData(library, image.data(), jit_options, jit_options_values, num_jit_options,
+                                   library_options, library_option_values, num_library_options);
+}
+
+CUresult cuKernelGetLibrary(CUlibrary* p_lib, CUkernel kernel) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  if (p_lib == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (const auto& [handle, library] : r.libraries) {
+    for (const auto& owned : library->kernels) {
+      if (reinterpret_cast<CUkernel>(owned.get()) != kernel) continue;
+      *p_lib = reinterpret_cast<CUlibrary>(handle);
+      return CUDA_SUCCESS;
+    }
+  }
+  return CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  if (hmod == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (const auto& [handle, library] : r.libraries) {
+    for (const auto& owned : library->functions) {
+      if (reinterpret_cast<CUfunction>(owned.get()) != hfunc) continue;
+      *hmod = reinterpret_cast<CUmodule>(handle);
+      return CUDA_SUCCESS;
+    }
+  }
+  return CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuKernelGetParamInfo(CUkernel kernel, size_t param_index, size_t* param_offset, size_t* param_size) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  int device = 0;
+  return param_info(kernel_behind(kernel, &device), param_index, param_offset, param_size);
+}
+
+CUresult cuFuncGetParamInfo(CUfunction func, size_t param_index, size_t* param_offset, size_t* param_size) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  int device = 0;
+  return param_info(kernel_behind(func, &device), param_index, param_offset, param_size);
+}
+
+CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
+  return with_function(hfunc, [&](Function& function) {
+    if (x <= 0 || y <= 0 || z <= 0) return CUDA_ERROR_INVALID_VALUE;
+    function.block[0] = static_cast<unsigned>(x);
+    function.block[1] = static_cast<unsigned>(y);
+    function.block[2] = static_cast<unsigned>(z);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
+  return with_function(hfunc, [bytes](Function& function) {
+    function.shared_bytes = bytes;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {
+  return with_function(hfunc, [numbytes](Function& function) {
+    if (numbytes > kMaxParameterBytes) return CUDA_ERROR_INVALID_VALUE;
+    function.params.resize(numbytes);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuParamSetv(CUfunction hfunc, int offset, void* ptr, unsigned int numbytes) {
+  return set_param(hfunc, offset, ptr, numbytes);
+}
+
+CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value) {
+  return set_param(hfunc, offset, &value, sizeof value);
+}
+
+CUresult cuParamSetf(CUfunction hfunc, int offset, float value) {
+  return set_param(hfunc, offset, &value, sizeof value);
+}
+
+CUresult cuLaunch(CUfunction f) {
+  return launch_as_set(f, 1, 1, nullptr);
+}
+
+CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
+  return launch_as_set(f, grid_width, grid_height, nullptr);
+}
+
+CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream) {
+  return launch_as_set(f, grid_width, grid_height, stream);
+}
+
+CUresult cuOccupancyMaxPotentialBlockSize(int* min_grid_size, int* block_size, CUfunction func, CUoccupancyB2DSize,
+                                          size_t, int block_size_limit) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  int device = 0;
+  const Kernel* kernel = kernel_behind(func, &device);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (min_grid_size == nullptr || block_size == nullptr || block_size_limit < 0) return CUDA_ERROR_INVALID_VALUE;
+  const int most = static_cast<int>(kernel->entry->max_threads);
+  *block_size = block_size_limit == 0 ? most : std::min(most, block_size_limit);
+  *min_grid_size = kMultiprocessors;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuModuleUnload(CUmodule hmod) {

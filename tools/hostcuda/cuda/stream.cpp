@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Driver functions on streams and events: cuStream... (but capture), cuEvent..., cuLaunchHostFunc.
+#include <algorithm>
+
 #include "tools/hostcuda/cuda/context.h"
 #include "tools/hostcuda/cuda/graph.h"
+#include "tools/hostcuda/cuda/memory.h"
 #include "tools/hostcuda/cuda/pool.h"
 #include "tools/hostcuda/cuda/settings.h"
 #include "tools/hostcuda/cuda/tsan.h"
@@ -22,6 +25,12 @@ CUresult create(CUstream* out, unsigned flags, int priority) {
   engine.streams[stream->handle] = stream;
   *out = stream->handle;
   return CUDA_SUCCESS;
+}
+
+bool is_stream_attribute(CUstreamAttrID attr) {
+  return attr == CU_STREAM_ATTRIBUTE_PRIORITY || attr == CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
+         attr == CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW || attr == CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN ||
+         attr == CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP;
 }
 
 CUresult find_event(CUevent handle, std::shared_ptr<Event>* event) {
@@ -178,6 +187,61 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn fn, void* user_data) {
   content.host = {fn, user_data};
   content.work = share_work(work);
   return capture_node(stream, std::move(content));
+}
+
+CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void* user_data, unsigned int flags) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult r = refuse_in_capture(stream); r != CUDA_SUCCESS) return r;
+  return enqueue_body(stream, "stream callback", [=] { callback(handle, CUDA_SUCCESS, user_data); });
+}
+
+// Managed memory is attached to everything at all times.
+CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr dptr, size_t, unsigned int flags) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = refuse_in_capture(stream); r != CUDA_SUCCESS) return r;
+  Allocation found;
+  if (!find_allocation(dptr, &found) || found.kind != MemoryKind::kManaged) return CUDA_ERROR_INVALID_VALUE;
+  return flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST || flags == CU_MEM_ATTACH_SINGLE
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_VALUE;
+}
+
+// The priority is the one attribute that says something here; those that only advise are taken and read as zero.
+CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID attr, CUstreamAttrValue* value) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (value == nullptr || !is_stream_attribute(attr)) return CUDA_ERROR_INVALID_VALUE;
+  *value = {};
+  if (attr == CU_STREAM_ATTRIBUTE_PRIORITY) value->priority = stream->priority;
+  if (attr == CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY) value->syncPolicy = CU_SYNC_POLICY_AUTO;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID attr, const CUstreamAttrValue* param) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult r = find_stream(handle, &stream); r != CUDA_SUCCESS) return r;
+  if (param == nullptr || !is_stream_attribute(attr)) return CUDA_ERROR_INVALID_VALUE;
+  if (attr == CU_STREAM_ATTRIBUTE_PRIORITY) {
+    stream->priority = std::clamp(param->priority, kGreatestPriority, kLeastPriority);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCopyAttributes(CUstream dst_stream, CUstream src_stream) {
+  const std::lock_guard<std::mutex> lock(Engine::get().mutex);
+  std::shared_ptr<Stream> to;
+  std::shared_ptr<Stream> from;
+  if (const CUresult r = find_stream(dst_stream, &to); r != CUDA_SUCCESS) return r;
+  if (const CUresult r = find_stream(src_stream, &from); r != CUDA_SUCCESS) return r;
+  to->priority = from->priority;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuEventCreate(CUevent* ph_event, unsigned int flags) {
