@@ -53,12 +53,12 @@ PYTHON
 
 mutant none resolve.cpp 'namespace sdcguard {' 'namespace sdcguard {' ''
 mutant ordinary_call dlsym.S '  jmp *%rax' $'  subq $8, %rsp\n  call *%rax\n  addq $8, %rsp\n  ret' tail_jump
-mutant no_depth intercept.cpp 'if (t_depth > 0) return real(handle, arguments...);' '' depth
+mutant no_depth intercept.cpp 'if (t_depth > 0 || library->forwards)' 'if (library->forwards)' depth
 mutant ignore_handle resolve.cpp '  if (handle != nullptr) {
     const Library* library = library_of_handle(handle);' '  if (false) {
     const Library* library = library_of_handle(handle);' handle_decides
 mutant ignore_caller resolve.cpp 'if (caller > 0 && caller != own)' 'if (false)' two_majors
-mutant unbound_wrapper intercept.cpp 'return enter<E>(library_at(Slot),' 'return enter<E>(nullptr,' two_majors
+mutant unbound_wrapper intercept.cpp 'return enter_shared<E>(library_at(Slot),' 'return enter_shared<E>(nullptr,' two_majors
 mutant keep_handle intercept.cpp '  forget_handle(handle);' '' handle_decides
 mutant no_reclaim resolve.cpp '(!live || !is_loaded(library))' '(!live)' reload
 mutant shim_found dlsym.cpp 'if (found != nullptr && !is_own_code(found)) return found;' \
@@ -66,7 +66,7 @@ mutant shim_found dlsym.cpp 'if (found != nullptr && !is_own_code(found)) return
 mutant error_left dlsym.cpp '      if (found != nullptr) dlerror();' '' next
 mutant errno_lost intercept.cpp '  errno = saved_errno;' '  (void)saved_errno;' errors
 mutant no_fork_handler intercept.cpp 'pthread_atfork(nullptr, nullptr, &after_fork_in_child);' '' fork
-mutant wrong_ld upgrade.cpp 'static_cast<I>(x.ldb), issue.beta' 'static_cast<I>(x.lda), issue.beta' plt_original
+mutant wrong_ld upgrade.cpp 'ldb = static_cast<I>(x.ldb)' 'ldb = static_cast<I>(x.lda)' plt_original
 mutant callers_algo upgrade.cpp '&key.d, &algo, x.workspace' '&key.d, x.lt_algo, x.workspace' plt_upgrade
 mutant callers_desc upgrade.cpp 'library.desc_set(&key.desc, attribute' 'library.desc_set(x.desc, attribute' plt_upgrade
 mutant host_scalars upgrade.cpp 'issue.alpha = call.scalars_on_device ?' 'issue.alpha = false ?' plt_upgrade
