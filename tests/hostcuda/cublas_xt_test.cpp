@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string>
 #include <vector>
 
 namespace {
@@ -93,6 +94,30 @@ TEST_F(XtTest, ProductsOfHostAndDeviceMatrices) {
   ASSERT_EQ(cublasXtSgemm(handle_, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &one, two, 1, two, 1, &one, nine, 1),
             CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(nine[0], 9.0f);
+}
+
+// The log names the handle that each block makes, on the thread whose current device is that block's.
+TEST_F(XtTest, BlocksGoToTheDevicesInTurn) {
+  static std::vector<int> seen;
+  seen.clear();
+  ASSERT_EQ(cublasXtSetBlockDim(handle_, 3), CUBLAS_STATUS_SUCCESS);
+  const auto listen = [](const char* line) {
+    int device = -1;
+    if (std::string(line).find("cublasCreate_v2") == std::string::npos) return;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    seen.push_back(device);
+  };
+  const std::vector<double> x = numbers(8, 1);
+  std::vector<double> c = numbers(8, 2);
+  const double one = 1.0;
+  ASSERT_EQ(cublasSetLoggerCallback(listen), CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(cublasLoggerConfigure(1, 0, 0, nullptr), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(
+      cublasXtDgemm(handle_, CUBLAS_OP_N, CUBLAS_OP_N, 1, 8, 1, &one, x.data(), 1, x.data(), 1, &one, c.data(), 1),
+      CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(cublasLoggerConfigure(0, 0, 0, nullptr), CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(cublasSetLoggerCallback(nullptr), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(seen, (std::vector<int>{0, 1, 0}));
 }
 
 TEST_F(XtTest, StateAndArguments) {
