@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -16,10 +17,12 @@ std::vector<T> numbers(size_t count, uint32_t seed) {
   std::uniform_int_distribution<int> small(-8, 8);
   std::vector<T> values(count);
   for (T& x : values) {
-    if constexpr (sizeof(T) == 8 && !std::is_floating_point_v<T>)
-      x = {float(small(engine)), float(small(engine))};
-    else
+    if constexpr (std::is_floating_point_v<T>) {
       x = static_cast<T>(small(engine));
+    } else {
+      x.x = static_cast<decltype(x.x)>(small(engine));
+      x.y = static_cast<decltype(x.y)>(small(engine));
+    }
   }
   return values;
 }
@@ -150,6 +153,199 @@ TEST_F(LegacyTest, KernelStream) {
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   ASSERT_EQ(cublasSetKernelStream(nullptr), CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+// ---- every routine, against the second API
+
+// What one routine of each API makes of the same matrix, bit for bit. legacy(out) and second(handle, out).
+template <typename T, typename Legacy, typename Second>
+void expect_same(const char* name, const std::vector<T>& before, Legacy legacy, Second second) {
+  const Device<T> one(before);
+  const Device<T> other(before);
+  cublasHandle_t handle = nullptr;
+  ASSERT_EQ(cublasCreate_v2(&handle), CUBLAS_STATUS_SUCCESS);
+  legacy(one.get());
+  ASSERT_EQ(cublasGetError(), CUBLAS_STATUS_SUCCESS) << name;
+  ASSERT_EQ(second(handle, other.get()), CUBLAS_STATUS_SUCCESS) << name;
+  const std::vector<T> got = one.now();
+  const std::vector<T> want = other.now();
+  EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(T)), 0) << name;
+  EXPECT_NE(std::memcmp(got.data(), before.data(), got.size() * sizeof(T)), 0) << name << " changed nothing";
+  EXPECT_EQ(cublasDestroy_v2(handle), CUBLAS_STATUS_SUCCESS);
+}
+
+#define SAME(routine, LEGACY, SECOND)                    \
+  expect_same<T>(                                        \
+      #routine, before, [&](T* out) { routine LEGACY; }, \
+      [&](cublasHandle_t h, T* out) { return routine##_v2 SECOND; })
+
+constexpr cublasOperation_t kN = CUBLAS_OP_N;
+constexpr cublasOperation_t kT = CUBLAS_OP_T;
+constexpr cublasFillMode_t kL = CUBLAS_FILL_MODE_LOWER;
+constexpr cublasFillMode_t kU = CUBLAS_FILL_MODE_UPPER;
+constexpr cublasDiagType_t kUnit = CUBLAS_DIAG_UNIT;
+
+// 4 x 4 matrices, a and x read, `out` written; alpha and beta of the element type, r and q of the real one.
+#define EVERY_TYPE(L)                                                                                                 \
+  SAME(cublas##L##gemv, ('t', 4, 4, alpha, a, 4, x, 1, beta, out, 1),                                                 \
+       (h, kT, 4, 4, &alpha, a, 4, x, 1, &beta, out, 1));                                                             \
+  SAME(cublas##L##gbmv, ('n', 4, 4, 1, 2, alpha, a, 4, x, 1, beta, out, 1),                                           \
+       (h, kN, 4, 4, 1, 2, &alpha, a, 4, x, 1, &beta, out, 1));                                                       \
+  SAME(cublas##L##trmv, ('l', 'n', 'u', 4, a, 4, out, 1), (h, kL, kN, kUnit, 4, a, 4, out, 1));                       \
+  SAME(cublas##L##trsv, ('u', 't', 'u', 4, a, 4, out, 1), (h, kU, kT, kUnit, 4, a, 4, out, 1));                       \
+  SAME(cublas##L##tbmv, ('l', 'n', 'u', 4, 2, a, 4, out, 1), (h, kL, kN, kUnit, 4, 2, a, 4, out, 1));                 \
+  SAME(cublas##L##tbsv, ('u', 'n', 'u', 4, 2, a, 4, out, 1), (h, kU, kN, kUnit, 4, 2, a, 4, out, 1));                 \
+  SAME(cublas##L##tpmv, ('l', 't', 'u', 4, a, out, 1), (h, kL, kT, kUnit, 4, a, out, 1));                             \
+  SAME(cublas##L##tpsv, ('u', 'n', 'u', 4, a, out, 1), (h, kU, kN, kUnit, 4, a, out, 1));                             \
+  SAME(cublas##L##gemm, ('n', 't', 4, 4, 4, alpha, a, 4, x, 4, beta, out, 4),                                         \
+       (h, kN, kT, 4, 4, 4, &alpha, a, 4, x, 4, &beta, out, 4));                                                      \
+  SAME(cublas##L##syrk, ('l', 'n', 4, 4, alpha, a, 4, beta, out, 4), (h, kL, kN, 4, 4, &alpha, a, 4, &beta, out, 4)); \
+  SAME(cublas##L##syr2k, ('u', 't', 4, 4, alpha, a, 4, x, 4, beta, out, 4),                                           \
+       (h, kU, kT, 4, 4, &alpha, a, 4, x, 4, &beta, out, 4));                                                         \
+  SAME(cublas##L##symm, ('r', 'l', 4, 4, alpha, a, 4, x, 4, beta, out, 4),                                            \
+       (h, CUBLAS_SIDE_RIGHT, kL, 4, 4, &alpha, a, 4, x, 4, &beta, out, 4));                                          \
+  SAME(cublas##L##trsm, ('l', 'u', 'n', 'u', 4, 4, alpha, a, 4, out, 4),                                              \
+       (h, CUBLAS_SIDE_LEFT, kU, kN, kUnit, 4, 4, &alpha, a, 4, out, 4));                                             \
+  SAME(cublas##L##trmm, ('r', 'l', 't', 'u', 4, 4, alpha, a, 4, out, 4),                                              \
+       (h, CUBLAS_SIDE_RIGHT, kL, kT, kUnit, 4, 4, &alpha, a, 4, out, 4, out, 4));                                    \
+  SAME(cublas##L##axpy, (4, alpha, a, 1, out, 1), (h, 4, &alpha, a, 1, out, 1));                                      \
+  SAME(cublas##L##scal, (4, alpha, out, 1), (h, 4, &alpha, out, 1));                                                  \
+  SAME(cublas##L##copy, (4, a, 1, out, 1), (h, 4, a, 1, out, 1));                                                     \
+  SAME(cublas##L##swap, (4, out, 1, out + 8, 1), (h, 4, out, 1, out + 8, 1))
+#define MIRRORED(L, mv, bmv, pmv, r1, p1, r2, p2)                                                                \
+  SAME(cublas##L##mv, ('l', 4, alpha, a, 4, x, 1, beta, out, 1), (h, kL, 4, &alpha, a, 4, x, 1, &beta, out, 1)); \
+  SAME(cublas##L##bmv, ('u', 4, 2, alpha, a, 4, x, 1, beta, out, 1),                                             \
+       (h, kU, 4, 2, &alpha, a, 4, x, 1, &beta, out, 1));                                                        \
+  SAME(cublas##L##pmv, ('l', 4, alpha, a, x, 1, beta, out, 1), (h, kL, 4, &alpha, a, x, 1, &beta, out, 1));      \
+  SAME(cublas##L##r1, ('u', 4, r, a, 1, out, 4), (h, kU, 4, &r, a, 1, out, 4));                                  \
+  SAME(cublas##L##p1, ('l', 4, r, a, 1, out), (h, kL, 4, &r, a, 1, out));                                        \
+  SAME(cublas##L##r2, ('u', 4, alpha, a, 1, x, 1, out, 4), (h, kU, 4, &alpha, a, 1, x, 1, out, 4));              \
+  SAME(cublas##L##p2, ('l', 4, alpha, a, 1, x, 1, out), (h, kL, 4, &alpha, a, 1, x, 1, out))
+#define HERMITIAN(L)                                                                                    \
+  SAME(cublas##L##herk, ('l', 'n', 4, 4, r, a, 4, q, out, 4), (h, kL, kN, 4, 4, &r, a, 4, &q, out, 4)); \
+  SAME(cublas##L##her2k, ('u', 'n', 4, 4, alpha, a, 4, x, 4, q, out, 4),                                \
+       (h, kU, kN, 4, 4, &alpha, a, 4, x, 4, &q, out, 4));                                              \
+  SAME(cublas##L##hemm, ('l', 'u', 4, 4, alpha, a, 4, x, 4, beta, out, 4),                              \
+       (h, CUBLAS_SIDE_LEFT, kU, 4, 4, &alpha, a, 4, x, 4, &beta, out, 4));                             \
+  SAME(cublas##L##geru, (4, 4, alpha, a, 1, x, 1, out, 4), (h, 4, 4, &alpha, a, 1, x, 1, out, 4));      \
+  SAME(cublas##L##gerc, (4, 4, alpha, a, 1, x, 1, out, 4), (h, 4, 4, &alpha, a, 1, x, 1, out, 4))
+#define ROT(name, c, s) SAME(name, (4, out, 1, out + 8, 1, c, s), (h, 4, out, 1, out + 8, 1, &c, &s))
+
+#define OPERANDS(Element, Real)                    \
+  using T = Element;                               \
+  const std::vector<T> before = numbers<T>(16, 3); \
+  const Device<T> a_memory(numbers<T>(16, 1));     \
+  const Device<T> x_memory(numbers<T>(16, 2));     \
+  const T* a = a_memory.get();                     \
+  const T* x = x_memory.get();                     \
+  const T alpha = numbers<T>(9, 4)[5];             \
+  const T beta = numbers<T>(9, 5)[7];              \
+  [[maybe_unused]] const Real r = 3;               \
+  [[maybe_unused]] const Real q = -2
+
+TEST_F(LegacyTest, EveryRealRoutineIsThatOfTheSecondApi) {
+  {
+    OPERANDS(float, float);
+    EVERY_TYPE(S);
+    MIRRORED(S, symv, sbmv, spmv, syr, spr, syr2, spr2);
+    SAME(cublasSger, (4, 4, alpha, a, 1, x, 1, out, 4), (h, 4, 4, &alpha, a, 1, x, 1, out, 4));
+    ROT(cublasSrot, alpha, beta);
+  }
+  {
+    OPERANDS(double, double);
+    EVERY_TYPE(D);
+    MIRRORED(D, symv, sbmv, spmv, syr, spr, syr2, spr2);
+    SAME(cublasDger, (4, 4, alpha, a, 1, x, 1, out, 4), (h, 4, 4, &alpha, a, 1, x, 1, out, 4));
+    ROT(cublasDrot, alpha, beta);
+  }
+}
+
+TEST_F(LegacyTest, EveryComplexRoutineIsThatOfTheSecondApi) {
+  {
+    OPERANDS(cuComplex, float);
+    EVERY_TYPE(C);
+    MIRRORED(C, hemv, hbmv, hpmv, her, hpr, her2, hpr2);
+    HERMITIAN(C);
+    SAME(cublasCsscal, (4, r, out, 1), (h, 4, &r, out, 1));
+    ROT(cublasCrot, r, alpha);
+    ROT(cublasCsrot, r, q);
+  }
+  {
+    OPERANDS(cuDoubleComplex, double);
+    EVERY_TYPE(Z);
+    MIRRORED(Z, hemv, hbmv, hpmv, her, hpr, her2, hpr2);
+    HERMITIAN(Z);
+    SAME(cublasZdscal, (4, r, out, 1), (h, 4, &r, out, 1));
+    ROT(cublasZrot, r, alpha);
+    ROT(cublasZdrot, r, q);
+  }
+}
+
+// Results by value: |(3, 4, 12)| and the like.
+TEST_F(LegacyTest, ResultsAreGivenBack) {
+  const Device<float> s({3.0f, -4.0f, 12.0f});
+  const Device<double> d({3.0, -4.0, 12.0});
+  const Device<cuComplex> c(std::vector<cuComplex>{{3.0f, 4.0f}, {0.0f, 12.0f}});
+  const Device<cuDoubleComplex> z(std::vector<cuDoubleComplex>{{3.0, 4.0}, {0.0, 12.0}});
+  EXPECT_FLOAT_EQ(cublasSnrm2(3, s.get(), 1), 13.0f);
+  EXPECT_DOUBLE_EQ(cublasDnrm2(3, d.get(), 1), 13.0);
+  EXPECT_FLOAT_EQ(cublasScnrm2(2, c.get(), 1), 13.0f);
+  EXPECT_DOUBLE_EQ(cublasDznrm2(2, z.get(), 1), 13.0);
+  EXPECT_EQ(cublasDasum(3, d.get(), 1), 19.0);
+  EXPECT_EQ(cublasScasum(2, c.get(), 1), 19.0f);
+  EXPECT_EQ(cublasDzasum(2, z.get(), 1), 19.0);
+  EXPECT_EQ(cublasIsamax(3, s.get(), 1), 3);
+  EXPECT_EQ(cublasIsamin(3, s.get(), 1), 1);
+  EXPECT_EQ(cublasIcamax(2, c.get(), 1), 2);
+  EXPECT_EQ(cublasIcamin(2, c.get(), 1), 1);
+  EXPECT_EQ(cublasIzamax(2, z.get(), 1), 2);
+  EXPECT_EQ(cublasIzamin(2, z.get(), 1), 1);
+  EXPECT_EQ(cublasDdot(3, d.get(), 1, d.get(), 1), 169.0);
+  EXPECT_EQ(cublasZdotc(2, z.get(), 1, z.get(), 1).x, 169.0);
+  EXPECT_EQ(cublasZdotu(2, z.get(), 1, z.get(), 1).y, 24.0);
+  float a = 3.0f;
+  float b = 4.0f;
+  float cosine = 0.0f;
+  float sine = 0.0f;
+  cublasSrotg(&a, &b, &cosine, &sine);
+  EXPECT_FLOAT_EQ(a, 5.0f);
+  double da = 3.0;
+  double db = 4.0;
+  double dc = 0.0;
+  double ds = 0.0;
+  cublasDrotg(&da, &db, &dc, &ds);
+  EXPECT_DOUBLE_EQ(da, 5.0);
+  cuComplex ca{3.0f, 0.0f};
+  cuComplex cs{};
+  cublasCrotg(&ca, {4.0f, 0.0f}, &cosine, &cs);
+  EXPECT_FLOAT_EQ(ca.x, 5.0f);
+  cuDoubleComplex za{3.0, 0.0};
+  cuDoubleComplex zs{};
+  cublasZrotg(&za, {4.0, 0.0}, &dc, &zs);
+  EXPECT_DOUBLE_EQ(za.x, 5.0);
+  float d1 = 2.0f;
+  float d2 = 3.0f;
+  float x1 = 1.5f;
+  const float y1 = 0.5f;
+  float param[5] = {};
+  cublasSrotmg(&d1, &d2, &x1, &y1, param);
+  EXPECT_EQ(param[0], 0.0f);
+  const Device<float> other({1.0f, 1.0f, 1.0f});
+  const float whole[] = {-1.0f, 2.0f, 3.0f, 4.0f, 5.0f};
+  cublasSrotm(3, s.get(), 1, other.get(), 1, whole);
+  EXPECT_EQ(s.now()[0], 10.0f);
+  EXPECT_EQ(other.now()[0], 14.0f);
+  double e1 = 2.0;
+  double e2 = 3.0;
+  double f1 = 1.5;
+  const double g1 = 0.5;
+  double double_param[5] = {};
+  cublasDrotmg(&e1, &e2, &f1, &g1, double_param);
+  EXPECT_EQ(double_param[0], 0.0);
+  const double double_whole[] = {-1.0, 2.0, 3.0, 4.0, 5.0};
+  const Device<double> double_other({1.0, 1.0, 1.0});
+  cublasDrotm(3, d.get(), 1, double_other.get(), 1, double_whole);
+  EXPECT_EQ(d.now()[0], 10.0);
 }
 
 }  // namespace
