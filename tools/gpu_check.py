@@ -33,7 +33,7 @@ STAGE_TESTS = ("classify_test", "philox_test", "plan_test", "probe_test", "escal
 PROBE_GOAL, DIRTY_GOAL, LAUNCH_GOAL = 1.5, 1.0, 6
 NO_SPEED = "simulated device: no speed claimed"
 OPEN = {"capture of the shim's kernels in CUDA graphs": "not put: captured calls are unverified(capture) as yet",
-        "FP8 to FP32 with each scale mode": "not put: FP8 is not among this version's types"}
+        "order of FP8 scale factors, bias gradients before the cast, INT8 layouts": "not put by this version"}
 
 
 class Breach(Exception):
@@ -142,7 +142,11 @@ def judge_facts(document, dry):
     rows += [row("algorithm chosen for BF16 D, run with FP32 D", facts["foreign_algo"]["value"]),
              row("GELU form of the epilogue", gelu["value"], "largest errors: " + ", ".join(errors) if errors else ""),
              row("rounding of FP32 inputs to TF32", facts["tf32_rounding"]["value"]),
-             row("CUBLAS_GEMM_ALGO hints", facts["algo_hints"]["value"])]
+             row("CUBLAS_GEMM_ALGO hints", facts["algo_hints"]["value"]),
+             row("RELU_AUX's mask", facts["relu_mask"]["value"]),
+             row("FP8 accumulation of 257.984375", facts["fp8_accumulation"]["value"]),
+             row("amax of an FP8 result with NaN", facts["amax_of_nan"]["value"]),
+             row("scales of FP8 operands", facts["scale_modes"]["value"])]
     rows += [row(question, "open", why) for question, why in OPEN.items()]
     if dry:  # what the host device is known to do
         breaches += [f"{name} of the host device came out as {facts[name]['value']}, not {value}"
@@ -227,7 +231,9 @@ def self_test():
         return {"facts": {"native_bits": {"value": 0.0, "differing": differing, "entries": entries, "most_units": 1,
                                           "shapes": []},
                           "fp32_support": {"value": 0.0, "asked": 1, "refused": 0}, "foreign_algo": {"value": ""},
-                          "gelu_form": {"value": gelu}, "tf32_rounding": {"value": tf32}, "algo_hints": {"value": ""}}}
+                          "gelu_form": {"value": gelu}, "tf32_rounding": {"value": tf32}, "algo_hints": {"value": ""},
+                          "relu_mask": {"value": ""}, "fp8_accumulation": {"value": ""}, "amax_of_nan": {"value": ""},
+                          "scale_modes": {"value": ""}}}
 
     def probe(repaired=16, time_us=1.0, shapes=1):
         shape = {"shape": "s", "entries_repaired_when_dirty": repaired, "native_gemm_us": time_us, "fp32_gemm_us": 1.0,

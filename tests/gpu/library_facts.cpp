@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -167,20 +168,36 @@ ordered_json native_bits(const Library& library, const std::vector<Shape>& shape
 // An Lt problem: C = A B, all column-major and not transposed, no C.
 class Matmul {
  public:
-  Matmul(const Shape& s, cudaDataType_t in, cudaDataType_t out, cublasLtEpilogue_t epilogue) {
+  // transposed_a: A is stored k x m, as FP8 products want it.
+  Matmul(const Shape& s, cudaDataType_t in, cudaDataType_t out, cublasLtEpilogue_t epilogue,
+         bool transposed_a = false) {
     must(cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     must(cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue), "epilogue");
-    must(cublasLtMatrixLayoutCreate(&a_, in, static_cast<uint64_t>(s.m), static_cast<uint64_t>(s.k), s.m), "layout");
+    const int rows = transposed_a ? s.k : s.m;
+    const int cols = transposed_a ? s.m : s.k;
+    set(CUBLASLT_MATMUL_DESC_TRANSA, transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    must(cublasLtMatrixLayoutCreate(&a_, in, static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), rows), "layout");
     must(cublasLtMatrixLayoutCreate(&b_, in, static_cast<uint64_t>(s.k), static_cast<uint64_t>(s.n), s.k), "layout");
+    must(cublasLtMatrixLayoutCreate(&c_, out, static_cast<uint64_t>(s.m), static_cast<uint64_t>(s.n), s.m), "layout");
     must(cublasLtMatrixLayoutCreate(&d_, out, static_cast<uint64_t>(s.m), static_cast<uint64_t>(s.n), s.m), "layout");
   }
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
   ~Matmul() {
     cublasLtMatrixLayoutDestroy(d_);
+    cublasLtMatrixLayoutDestroy(c_);
     cublasLtMatrixLayoutDestroy(b_);
     cublasLtMatrixLayoutDestroy(a_);
     cublasLtMatmulDescDestroy(desc_);
+  }
+  template <typename T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    must(cublasLtMatmulDescSetAttribute(desc_, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+  }
+  // C, never read, has D's type unless D is FP8.
+  void type_c(cudaDataType_t type) {
+    const auto value = static_cast<uint32_t>(type);
+    must(cublasLtMatrixLayoutSetAttribute(c_, CUBLASLT_MATRIX_LAYOUT_TYPE, &value, sizeof value), "type of C");
   }
   // The library's first choice without workspace; CUBLAS_STATUS_NOT_SUPPORTED where it has none.
   cublasStatus_t choose(const Library& library, cublasLtMatmulAlgo_t* algo) const {
@@ -189,7 +206,7 @@ class Matmul {
     cublasLtMatmulHeuristicResult_t found = {};
     int count = 0;
     const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(library.lt(), desc_, a_, b_, d_, d_, preference, 1, &found, &count);
+        cublasLtMatmulAlgoGetHeuristic(library.lt(), desc_, a_, b_, c_, d_, preference, 1, &found, &count);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     if (count == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -200,13 +217,13 @@ class Matmul {
                      const Memory& d) const {
     const float one = 1.0f;
     const float zero = 0.0f;
-    return cublasLtMatmul(library.lt(), desc_, &one, a.get(), a_, b.get(), b_, &zero, d.get(), d_, d.get(), d_, &algo,
+    return cublasLtMatmul(library.lt(), desc_, &one, a.get(), a_, b.get(), b_, &zero, d.get(), c_, d.get(), d_, &algo,
                           nullptr, 0, nullptr);
   }
 
  private:
   cublasLtMatmulDesc_t desc_ = nullptr;
-  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr, d_ = nullptr;
 };
 
 using Statuses = std::map<std::string, int>;
@@ -399,6 +416,104 @@ ordered_json algo_hints(const Library& library) {
           {"by_result_type", rows}};
 }
 
+// RELU's mask where the value is not simply above or below 0: 1, -1, 0, NaN and infinity as the first rows of a column.
+ordered_json relu_mask(const Library& library) {
+  const Shape s{"mask", 128, 16, 16};
+  const float values[] = {1.0f, -1.0f, 0.0f, NAN, INFINITY};
+  std::vector<uint16_t> a16(static_cast<size_t>(s.m * s.k), 0);
+  std::vector<uint16_t> b16(static_cast<size_t>(s.k * s.n), 0);
+  for (size_t i = 0; i < std::size(values); ++i) a16[i] = bf16_bits(values[i]);
+  b16[0] = bf16_bits(1.0f);
+  const Memory a(a16), b(b16), d(static_cast<size_t>(s.m * s.n) * 2);
+  const Memory mask(static_cast<size_t>(s.m * s.n) / 8);
+  Matmul matmul(s, CUDA_R_16BF, CUDA_R_16BF, CUBLASLT_EPILOGUE_RELU_AUX);
+  matmul.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, mask.get());
+  matmul.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<int64_t>(s.m));
+  cublasLtMatmulAlgo_t algo{};
+  must(matmul.choose(library, &algo), "heuristic for RELU_AUX");
+  must(matmul.run(library, algo, a, b, d), "cublasLtMatmul with RELU_AUX");
+  must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  const unsigned bits = mask.read<uint8_t>(1)[0];
+  const auto bit = [bits](int i) { return std::to_string((bits >> i) & 1u); };
+  return {{"value", "1: " + bit(0) + ", -1: " + bit(1) + ", 0: " + bit(2) + ", NaN: " + bit(3) + ", Inf: " + bit(4)}};
+}
+
+constexpr uint8_t kE4M3One = 0x38, kE4M3Sixteen = 0x58, kE4M3Smallest = 0x08 /* 2^-6 */, kE4M3Nan = 0x7f;
+
+// FP8 operands: op(A) = A^T is m x k with `first` in column 0 and `rest` in columns 32, 64, ...; B holds first_b in row
+// 0, 1 in the rows below. Every entry of D is first first_b + (k / 32 - 1) rest.
+struct Fp8Product {
+  std::vector<uint8_t> a, b;
+  Fp8Product(const Shape& s, uint8_t first, uint8_t first_b, uint8_t rest)
+      : a(static_cast<size_t>(s.m * s.k), 0), b(static_cast<size_t>(s.k * s.n), 0) {
+    for (int k = 0; k < s.k; k += 32) {
+      for (int i = 0; i < s.m; ++i) a[static_cast<size_t>(i * s.k + k)] = k == 0 ? first : rest;
+      for (int j = 0; j < s.n; ++j) b[static_cast<size_t>(j * s.k + k)] = k == 0 ? first_b : kE4M3One;
+    }
+  }
+};
+
+// 256 and 127 times 2^-6, exactly 257.984375, by FP8 products with fast accumulation and without: how many bits the
+// accumulator keeps, and whether it is promoted on the way.
+ordered_json fp8_accumulation(const Library& library) {
+  const Shape s{"long", 16, 16, 4096};
+  const Fp8Product product(s, kE4M3Sixteen, kE4M3Sixteen, kE4M3Smallest);
+  const Memory a(product.a), b(product.b), d(static_cast<size_t>(s.m * s.n) * 4);
+  ordered_json rows;
+  std::string value;
+  for (const int8_t fast : {int8_t{1}, int8_t{0}}) {
+    Matmul matmul(s, CUDA_R_8F_E4M3, CUDA_R_32F, CUBLASLT_EPILOGUE_DEFAULT, true);
+    matmul.set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
+    cublasLtMatmulAlgo_t algo{};
+    std::string got = "not supported";
+    if (matmul.choose(library, &algo) == CUBLAS_STATUS_SUCCESS) {
+      must(matmul.run(library, algo, a, b, d), "cublasLtMatmul of FP8");
+      must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      got = std::to_string(d.read<float>(1)[0]);
+    }
+    rows[fast != 0 ? "fast" : "promoted"] = got;
+    value += (value.empty() ? "fast " : ", promoted ") + got;
+  }
+  return {{"value", value}, {"exact", 257.984375}, {"by_mode", rows}};
+}
+
+// The largest magnitude of an FP8 D in which some entries are NaN.
+ordered_json amax_of_nan(const Library& library) {
+  const Shape s{"amax", 16, 16, 64};
+  Fp8Product product(s, kE4M3One, kE4M3One, 0);
+  product.a[0] = kE4M3Nan;  // row 0 of D
+  const Memory a(product.a), b(product.b), d(static_cast<size_t>(s.m * s.n)), amax(std::vector<float>{-1.0f});
+  Matmul matmul(s, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUBLASLT_EPILOGUE_DEFAULT, true);
+  matmul.type_c(CUDA_R_16BF);
+  matmul.set(CUBLASLT_MATMUL_DESC_AMAX_D_POINTER, amax.get());
+  cublasLtMatmulAlgo_t algo{};
+  if (matmul.choose(library, &algo) != CUBLAS_STATUS_SUCCESS) return {{"value", "no FP8 result here"}};
+  must(matmul.run(library, algo, a, b, d), "cublasLtMatmul into FP8");
+  must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return {{"value", std::to_string(amax.read<float>(1)[0])}};
+}
+
+// Which of the ways to scale FP8 operands the library takes on this device.
+ordered_json scale_modes(const Library& library) {
+  const Shape s{"scaled", 128, 128, 256};
+  const std::pair<const char*, int32_t> modes[] = {{"outer vectors", CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F},
+                                                   {"vectors of 128", CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F},
+                                                   {"vectors of 32", CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0}};
+  std::string value;
+  for (const auto& [name, mode] : modes) {
+    Matmul matmul(s, CUDA_R_8F_E4M3, CUDA_R_16BF, CUBLASLT_EPILOGUE_DEFAULT, true);
+    const Memory scales(static_cast<size_t>(s.k) * 4 * 128);
+    for (const auto pointer : {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER})
+      matmul.set(pointer, scales.get());
+    for (const auto attribute : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
+      matmul.set(attribute, mode);
+    cublasLtMatmulAlgo_t algo{};
+    value += (value.empty() ? "" : ", ") + std::string(name) + ": " +
+             (matmul.choose(library, &algo) == CUBLAS_STATUS_SUCCESS ? "yes" : "no");
+  }
+  return {{"value", value}};
+}
+
 int ask(bool small) {
   const std::vector<Shape> shapes = small ? std::vector<Shape>(std::begin(kSmallShapes), std::end(kSmallShapes))
                                           : std::vector<Shape>(std::begin(kShapes), std::end(kShapes));
@@ -426,6 +541,10 @@ int ask(bool small) {
   put("gelu_form", [&] { return gelu_form(library); });
   put("tf32_rounding", [&] { return tf32_rounding(library); });
   put("algo_hints", [&] { return algo_hints(library); });
+  put("relu_mask", [&] { return relu_mask(library); });
+  put("fp8_accumulation", [&] { return fp8_accumulation(library); });
+  put("amax_of_nan", [&] { return amax_of_nan(library); });
+  put("scale_modes", [&] { return scale_modes(library); });
   const ordered_json document{{"device", properties.name},
                               {"driver", driver},
                               {"cublas", version},
