@@ -93,5 +93,17 @@ TEST(Processes, LoseTheirContextAsTheyWould) {
   }
 }
 
+// The shim keeps 256 streams a context and takes none back, since it does not learn that one was destroyed: products on
+// later ones pass through, and are counted.
+TEST(Processes, StreamsPastTheLastThatIsKeptAreCounted) {
+  constexpr int kKept = 256, kMore = 2;
+  const Left native = run(unguarded(process("new_streams", kKept + kMore)));
+  const Left left = run(process("new_streams", kKept + kMore));
+  EXPECT_EQ(unharmed(left), "");
+  EXPECT_EQ(complete(left, kKept + kMore), "");
+  EXPECT_TRUE(left.result == native.result);
+  EXPECT_EQ(outcomes(left), times(kKept, "clean") + " " + times(kMore, "unverified(no_workspace)"));
+}
+
 }  // namespace
 }  // namespace sdcguard::e2e
