@@ -77,6 +77,30 @@ def ctest_summary(text):
     return int(found[-1][1]), int(found[-1][2])
 
 
+def random_calls(calls):
+    """Of the test program itself: a long run is beyond the time that ctest gives a test."""
+
+    def judge(output):
+        passed = re.search(r"^\[  PASSED  \] (\d+) tests?\.", output.out, re.M)
+        ran = re.search(r"^\[==========\] (\d+) tests? from .* ran\.", output.out, re.M)
+        if not ran:
+            raise Unreadable("no summary of GoogleTest")
+        modes = re.findall(r"^(\w+): (\d+) calls, (\d+) checked, (\d+) looked at, (\d+) refused", output.out, re.M)
+        return Judgement(
+            "; ".join(f"{mode[0]}: {mode[1]} calls, {mode[2]} checked, {mode[3]} looked at" for mode in modes),
+            {
+                "all passed": bool(passed) and passed[1] == ran[1] and output.code == 0,
+                "every mode, as many calls as asked": {mode[0] for mode in modes} == {"detect", "observe", "repair"}
+                and all(int(mode[1]) == calls for mode in modes),
+                "none refused by the library": all(int(mode[4]) == 0 for mode in modes),
+                "more than half checked": all(2 * int(mode[2]) > calls for mode in modes),
+                "at most one in 10,000 looked at": all(int(mode[3]) * 10000 <= max(10000, calls) for mode in modes),
+            },
+        )
+
+    return judge
+
+
 def tests(expected):
     def judge(output):
         failed, total = ctest_summary(output.out)

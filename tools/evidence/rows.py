@@ -287,6 +287,13 @@ class Rows:
             off=("the product pass", "sdcguard_product"),
         )
 
+        yield self.test_row(
+            "bug-cases",
+            "The 18 public bug cases and their siblings: caught, quiet or counted as not verified, as each must be.",
+            {f"P{number:02}": f"^e2e.BugCases.P{number:02}" for number in range(1, 19)},
+            off=("the product pass", "sdcguard_product"),
+        )
+
     def surface_rows(self):
         yield Row(
             "symbol-audit",
@@ -394,6 +401,25 @@ class Rows:
         )
 
     def call_rows(self):
+        calls = 10000
+        test = "$B/bin/random_calls_test"
+        yield Row(
+            "random-calls",
+            f"{calls} random calls of all 33 entry points, every documented type, layout, scalar and epilogue, guarded "
+            "at every call: observe leaves every bit, detect and repair stay within the bound of the error analysis, "
+            "nothing is accused, what is not checked is on a list.",
+            f"RANDOM_CALLS={calls} {test}",
+            judge.random_calls(calls),
+            [
+                Mutation(
+                    "the product pass switched off",
+                    f"HOSTCUDA_SKIP_KERNEL=sdcguard_product RANDOM_CALLS=100 {test}",
+                    "all passed",
+                )
+            ],
+            needs=[test, "$B/clients/random_calls", "$B/lib/libsdcguard.so"],
+            missing="" if self.options.long else "takes half an hour; run with --long",
+        )
         yield Row(
             "overhead",
             "A call not sampled costs at most 30 ns over the bare call; a sampled one at most 6 launches and 12 other "

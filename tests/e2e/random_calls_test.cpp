@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+// Random calls of every entry point, of every documented type, layout, scalar and epilogue: the host device gives each
+// result within the bound of its error analysis; guarded at every call nothing is accused, observe leaves every bit as
+// it was, detect and repair stay within the bound; what is not checked is on a list. A planted fault is seen.
+//
+// RANDOM_CALLS=N: how many (default 400); RANDOM_SEED=S.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "guarded_program.h"
+
+namespace sdcguard::e2e {
+namespace {
+
+uint64_t setting(const char* name, uint64_t usual) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::stoull(value) : usual;
+}
+const uint64_t kCalls = setting("RANDOM_CALLS", 400);
+const uint64_t kSeed = setting("RANDOM_SEED", 1);
+
+// A line of the client: what was called, and what came of it.
+struct Made {
+  std::string text;  // the whole line
+  std::string entry;
+  std::map<std::string, std::string> keys;
+  bool refused() const { return keys.at("status") != "0"; }
+  double ratio() const { return std::stod(keys.at("ratio")); }
+  int64_t number(const char* key) const { return std::stoll(keys.at(key)); }
+  bool has(const char* key, const char* part) const { return keys.at(key).find(part) != std::string::npos; }
+};
+
+std::vector<Made> lines_of(const std::string& printed) {
+  std::vector<Made> all;
+  std::istringstream in(printed);
+  for (std::string line; std::getline(in, line);) {
+    Made made;
+    made.text = line;
+    std::istringstream words(line);
+    std::string index, word;
+    words >> index >> made.entry;
+    while (words >> word) {
+      const size_t equals = word.find('=');
+      if (equals != std::string::npos) made.keys[word.substr(0, equals)] = word.substr(equals + 1);
+    }
+    all.push_back(made);
+  }
+  return all;
+}
+
+// One for each problem that is a call of its own to the shim: each group of a grouped call.
+std::vector<Made> by_group(const std::vector<Made>& lines) {
+  std::vector<Made> all;
+  for (const Made& line : lines) {
+    std::istringstream shapes(line.keys.at("shape")), scalars(line.keys.at("scalars"));
+    Made one = line;
+    while (std::getline(shapes, one.keys["shape"], '+') && std::getline(scalars, one.keys["scalars"], '+')) {
+      all.push_back(one);
+    }
+  }
+  return all;
+}
+
+Program random_calls(const std::vector<std::string>& arguments, std::map<std::string, std::string> settings = {}) {
+  Program program;
+  program.path = std::string(SDCGUARD_BUILD_DIR) + "/clients/random_calls";
+  program.arguments = arguments;
+  program.settings = std::move(settings);
+  return program;
+}
+
+Program all_calls(bool exact, std::map<std::string, std::string> settings = {}) {
+  std::vector<std::string> arguments = {"--calls", std::to_string(kCalls), "--seed", std::to_string(kSeed)};
+  if (!exact) arguments.emplace_back("--no-exact");
+  return random_calls(arguments, std::move(settings));
+}
+
+// Every result within its bound, every gap and input as it was.
+void expect_right(const std::vector<Made>& made) {
+  int64_t entries = 0, exempt = 0;
+  for (const Made& one : made) {
+    EXPECT_LE(one.ratio(), 1.0) << one.text;
+    EXPECT_EQ(one.number("changed"), 0) << one.text;
+    entries += one.number("entries");
+    exempt += one.number("exempt");
+  }
+  EXPECT_GT(entries, static_cast<int64_t>(made.size()) * 1000);
+  // Without a bound only where some order of summation overflows.
+  EXPECT_LE(exempt * 100, entries);
+}
+
+// ---- what may go unchecked --------------------------------------------------------------------------------------
+
+bool has_no_product(const Made& made) {
+  std::istringstream numbers(made.keys.at("shape") + "," + made.keys.at("scalars"));
+  int64_t m = 0, n = 0, k = 0, count = 0;
+  double alpha = 0;
+  std::string operations;
+  char mark;
+  numbers >> m >> mark >> n >> mark >> k >> mark;
+  std::getline(numbers, operations, 'x');
+  numbers >> count >> mark >> alpha;
+  return m == 0 || n == 0 || k == 0 || count == 0 || alpha == 0;
+}
+
+bool is_half_accumulator(const Made& made) {
+  return made.keys.at("compute").starts_with("16F");
+}
+
+bool has_activation(const Made& made) {
+  return made.has("epilogue", "relu") || made.has("epilogue", "gelu");
+}
+
+bool has_gradient(const Made& made) {
+  return made.has("epilogue", "drelu") || made.has("epilogue", "dgelu") || made.has("epilogue", "bgrad");
+}
+
+bool is_wide(const Made& made) {
+  return made.has("data", "huge") || made.has("data", "tiny") || made.has("data", "powers");
+}
+
+bool is_fp8(const Made& made) {
+  return made.keys.at("types").starts_with("e");
+}
+
+struct Excuse {
+  Reason reason;
+  const char* modes;
+  std::function<bool(const Made&)> holds;
+};
+
+// Why a call may be unverified, in which modes, and what a call must be like for it.
+const Excuse kExcuses[] = {
+    // m, n or k is 0, or alpha is: nothing was multiplied
+    {Reason::kEmpty, "observe detect repair", has_no_product},
+    // the library itself refused the call, which returned its status
+    {Reason::kProductFailed, "observe detect repair", [](const Made& made) { return made.refused(); }},
+    // FP16 accumulation where no bound tells a fault from it
+    {Reason::kCompute16f, "observe detect repair", is_half_accumulator},
+    // 8-bit integers into floats; the finish of FP64 adds no bias
+    {Reason::kUnsupportedType, "observe detect repair",
+     [](const Made& made) {
+       return made.has("types", "i8,i8,f32") || (made.has("types", "f64") && made.has("epilogue", "bias"));
+     }},
+    // 8-bit results of integers: their rounding hides what the exact check tells
+    {Reason::kUnsupportedType, "observe", [](const Made& made) { return made.has("types", "i8,i8,i8"); }},
+    // a gradient's epilogue is left to the library; FP16 accumulation has no form without its epilogue
+    {Reason::kUnsupportedEpilogue, "observe detect repair",
+     [](const Made& made) { return has_gradient(made) || (is_half_accumulator(made) && has_activation(made)); }},
+    // as delivered, a product cannot be read back through an activation
+    {Reason::kUnsupportedEpilogue, "observe", has_activation},
+    // as delivered, through scales or scalars of each row
+    {Reason::kUnsupportedAttribute, "observe",
+     [](const Made& made) { return is_fp8(made) || made.has("pointers", "vector"); }},
+    // scales of each row and column
+    {Reason::kUnsupportedAttribute, "detect repair", [](const Made& made) { return made.has("scales", "o"); }},
+    // sums beyond the range of the verifier
+    {Reason::kRange, "observe detect repair", is_wide},
+    // every line has an operand that is not finite
+    {Reason::kNonfiniteOperand, "observe detect repair",
+     [](const Made& made) { return made.has("data", "nan") || made.has("data", "inf"); }},
+};
+
+bool is_excused(const Made& made, Reason reason, const std::string& mode) {
+  for (const Excuse& excuse : kExcuses) {
+    if (excuse.reason == reason && std::string(excuse.modes).find(mode) != std::string::npos && excuse.holds(made)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The guarded run of a silent detector: nothing named, half of the calls checked, the rest excused.
+void expect_quiet(const Left& left, const std::vector<Made>& lines, const std::string& mode) {
+  const std::vector<Made> made = by_group(lines);
+  EXPECT_EQ(left.code, 0);
+  EXPECT_EQ(left.errors, "");
+  EXPECT_EQ(complete(left, made.size()), "");
+  EXPECT_TRUE(left.faults.empty());
+  EXPECT_EQ(left.coverage.entries_named, 0u);
+  ASSERT_EQ(lines.size(), kCalls);
+  ASSERT_EQ(left.calls.size(), made.size());
+  uint64_t checked = 0, looks = 0, refused = 0;
+  for (size_t i = 0; i < made.size(); ++i) {
+    const CallRecord& call = left.calls[i];
+    if (made[i].refused()) ++refused;
+    if (call.outcome == Outcome::kUnverified) {
+      EXPECT_TRUE(is_excused(made[i], call.reason, mode)) << name_of(call.reason) << ": " << made[i].text;
+      continue;
+    }
+    ++checked;
+    EXPECT_TRUE(call.outcome == Outcome::kClean || call.outcome == Outcome::kBenign)
+        << name_of(call.outcome) << ": " << made[i].text;
+    // A small product is recomputed outright: no look.
+    if (call.outcome == Outcome::kBenign && call.plan != Plan::kRecompute) {
+      ++looks;
+      std::printf("looked at: %s\n", made[i].text.c_str());
+    }
+  }
+  std::printf("%s: %llu calls, %llu checked, %llu looked at, %llu refused by the library\n", mode.c_str(),
+              static_cast<unsigned long long>(kCalls), static_cast<unsigned long long>(checked),
+              static_cast<unsigned long long>(looks), static_cast<unsigned long long>(refused));
+  EXPECT_GT(checked * 2, made.size());
+}
+
+// ---- the runs ---------------------------------------------------------------------------------------------------
+
+TEST(RandomCalls, UnguardedEachIsWithinItsBound) {
+  const Left left = run(unguarded(all_calls(true)));
+  EXPECT_EQ(left.code, 0) << left.errors;
+  EXPECT_EQ(left.errors, "");
+  const std::vector<Made> made = lines_of(left.printed);
+  ASSERT_EQ(made.size(), kCalls);
+  expect_right(made);
+  // All of them are documented as supported.
+  std::map<std::string, int> entries;
+  for (const Made& one : made) {
+    EXPECT_FALSE(one.refused()) << one.text;
+    ++entries[one.entry];
+  }
+  EXPECT_EQ(entries.size(), 33u);
+}
+
+// The first group names no stream, since it is empty: the checks of the others run in the handle's all the same.
+TEST(RandomCalls, AGroupAfterAnEmptyOneIsCheckedInItsStream) {
+  for (const char* starved : {"0", "1", "2", "3", "4", "5"}) {
+    for (const char* mode : {"observe", "repair"}) {
+      const Left left = run(random_calls({"--call",
+                                          "cublasSgemmGroupedBatched shape=4x4x4xnnx0+50x40x60xnnx1 "
+                                          "scalars=1,1+1,1"},
+                                         {{"SDCGUARD_MODE", mode}, {"HOSTCUDA_STARVE", starved}}));
+      EXPECT_EQ(outcomes(left), "unverified(empty) clean") << "stream " << starved << " starved, " << mode;
+    }
+  }
+}
+
+TEST(RandomCalls, ObservedEachIsBitIdentical) {
+  const std::vector<Made> bare = lines_of(run(unguarded(all_calls(false))).printed);
+  const Left left = run(all_calls(false, {{"SDCGUARD_MODE", "observe"}}));
+  const std::vector<Made> made = lines_of(left.printed);
+  expect_quiet(left, made, "observe");
+  ASSERT_EQ(made.size(), bare.size());
+  for (size_t i = 0; i < made.size(); ++i) EXPECT_EQ(made[i].text, bare[i].text);
+}
+
+class Guarded : public testing::TestWithParam<const char*> {};
+
+TEST_P(Guarded, EachIsWithinItsBound) {
+  const std::string mode = GetParam();
+  const Left left = run(all_calls(true, {{"SDCGUARD_MODE", mode}}));
+  const std::vector<Made> made = lines_of(left.printed);
+  expect_quiet(left, made, mode);
+  expect_right(made);
+}
+
+INSTANTIATE_TEST_SUITE_P(RandomCalls, Guarded, testing::Values("detect", "repair"));
+
+// ---- a planted fault is seen ------------------------------------------------------------------------------------
+
+// Of the calls that every mode checks one for each tuple of types; four wrong entries in the product of each.
+TEST(RandomCalls, APlantedFaultIsSeen) {
+  const std::vector<Made> made = lines_of(run(unguarded(all_calls(false))).printed);
+  std::map<std::string, size_t> chosen;
+  for (size_t i = 0; i < made.size(); ++i) {
+    const Made& one = made[i];
+    const bool checked = by_group({one}).size() == 1 && !has_no_product(one) && one.has("epilogue", "default") &&
+                         one.keys.at("scales") == "---" && !is_fp8(one) && !is_half_accumulator(one) &&
+                         !one.has("pointers", "vector") && !one.has("types", "i8,i8,f32") &&
+                         !one.has("types", "i8,i8,i8");
+    const bool finite = !is_wide(one) && !one.has("data", "nan") && !one.has("data", "inf");
+    if (checked && finite) chosen.emplace(one.keys.at("types"), i);
+  }
+  EXPECT_GE(chosen.size(), 6u);
+  for (const auto& [types, index] : chosen) {
+    // Off by 16 to 32 times the entries' root mean square.
+    const std::string faults = "seed = 11\n[[fault]]\nkind = \"tile\"\nproducts = 0\nrows = 2\ncols = 2\nscale = 32";
+    const auto once = [&, number = index](const char* mode) {
+      Program program =
+          random_calls({"--calls", "1", "--from", std::to_string(number), "--seed", std::to_string(kSeed)},
+                       {{"HOSTCUDA_FAULTS", faults}, {"SDCGUARD_MODE", mode}});
+      return mode[0] == 'o' && mode[1] == 'f' ? unguarded(program) : program;
+    };
+    const auto ratio = [](const Left& left) { return lines_of(left.printed).at(0).ratio(); };
+    SCOPED_TRACE(made[index].text);
+    EXPECT_GT(ratio(run(once("off"))), 1.0);
+    EXPECT_EQ(outcomes(run(once("observe"))), "corrupt");
+    const Left left = run(once("repair"));
+    EXPECT_EQ(outcomes(left), "corrected");
+    EXPECT_LE(ratio(left), 1.0);
+  }
+}
+
+}  // namespace
+}  // namespace sdcguard::e2e
