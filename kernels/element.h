@@ -61,20 +61,21 @@ SDCGUARD_DEVICE int64_t element_index(const MatrixView& view, int64_t row, int64
   return row * view.row_stride + col * view.col_stride;
 }
 
-// The value of a raw element of a type of at most 16 bits.
-SDCGUARD_DEVICE float float_of_raw(uint32_t raw, DataType type) {
-  switch (type) {
-    case DataType::kBF16:
-      return bf16_to_float(static_cast<uint16_t>(raw));
-    case DataType::kF16:
-      return f16_to_float(static_cast<uint16_t>(raw));
-    case DataType::kE4M3:
-      return e4m3_to_float(static_cast<uint8_t>(raw));
-    case DataType::kE5M2:
-      return e5m2_to_float(static_cast<uint8_t>(raw));
-    default:
-      return static_cast<float>(static_cast<int8_t>(raw));
-  }
+SDCGUARD_DEVICE float float_of_half(uint32_t raw, DataType type) {
+  return type == DataType::kBF16 ? bf16_to_float(static_cast<uint16_t>(raw)) : f16_to_float(static_cast<uint16_t>(raw));
+}
+
+SDCGUARD_DEVICE float float_of_byte(uint32_t raw, DataType type) {
+  const auto byte = static_cast<uint8_t>(raw);
+  return type == DataType::kE4M3   ? e4m3_to_float(byte)
+         : type == DataType::kE5M2 ? e5m2_to_float(byte)
+                                   : static_cast<float>(static_cast<int8_t>(byte));
+}
+
+// Four at once. Called, not inlined, as are the other rare conversions: they would multiply every kernel's code.
+SDCGUARD_CALLED Float4 floats_of_bytes(uint32_t raw, DataType type) {
+  return Float4{float_of_byte(raw & 0xFFu, type), float_of_byte(raw >> 8 & 0xFFu, type),
+                float_of_byte(raw >> 16 & 0xFFu, type), float_of_byte(raw >> 24, type)};
 }
 
 // T float: any type but kF64; kI32 is rounded. T double: kF64 alone. T uint32_t: kI8 and kI32.
@@ -87,28 +88,20 @@ SDCGUARD_DEVICE T load_element(uint64_t address, int64_t index, DataType type) {
     return static_cast<uint32_t>(static_cast<int32_t>(load<int8_t>(address, index)));
   } else {
     const uint32_t bytes = bytes_of(type);
-    if (bytes == 2) return float_of_raw(load<uint16_t>(address, index), type);
-    if (bytes == 1) return float_of_raw(load<uint8_t>(address, index), type);
+    if (bytes == 2) return float_of_half(load<uint16_t>(address, index), type);
+    if (bytes == 1) return floats_of_bytes(load<uint8_t>(address, index), type).x;
     if (type == DataType::kI32) return static_cast<float>(load<int32_t>(address, index));
     return load<float>(address, index);
   }
 }
 
-// Raw bits of a value in a type of at most 16 bits, rounded to nearest even. FP16 and BF16 overflow to infinity, as a
-// cast does; FP8 and INT8 saturate.
-SDCGUARD_DEVICE uint32_t raw_of_float(float v, DataType type) {
-  switch (type) {
-    case DataType::kBF16:
-      return float_to_bf16(v);
-    case DataType::kF16:
-      return float_to_f16(v);
-    case DataType::kE4M3:
-      return float_to_e4m3(v);
-    case DataType::kE5M2:
-      return float_to_e5m2(v);
-    default:
-      return float_to_i8(v);
-  }
+// Raw bits of a value, rounded to nearest even. FP16 and BF16 overflow to infinity, as a cast does; FP8 and INT8
+// saturate.
+SDCGUARD_DEVICE uint32_t half_of_float(float v, DataType type) {
+  return type == DataType::kBF16 ? float_to_bf16(v) : float_to_f16(v);
+}
+SDCGUARD_CALLED uint32_t byte_of_float(float v, DataType type) {
+  return type == DataType::kE4M3 ? float_to_e4m3(v) : type == DataType::kE5M2 ? float_to_e5m2(v) : float_to_i8(v);
 }
 
 template <typename T>
@@ -122,9 +115,9 @@ SDCGUARD_DEVICE void store_element(uint64_t address, int64_t index, DataType typ
     if (bytes == 4) {
       store<float>(address, index, v);
     } else if (bytes == 2) {
-      store<uint16_t>(address, index, static_cast<uint16_t>(raw_of_float(v, type)));
+      store<uint16_t>(address, index, static_cast<uint16_t>(half_of_float(v, type)));
     } else {
-      store<uint8_t>(address, index, static_cast<uint8_t>(raw_of_float(v, type)));
+      store<uint8_t>(address, index, static_cast<uint8_t>(byte_of_float(v, type)));
     }
   }
 }
@@ -182,9 +175,7 @@ SDCGUARD_DEVICE Quad<T> load_aligned4(uint64_t address, int64_t index, DataType 
       return Float4{f16_to_float(static_cast<uint16_t>(low)), f16_to_float(static_cast<uint16_t>(low >> 16)),
                     f16_to_float(static_cast<uint16_t>(high)), f16_to_float(static_cast<uint16_t>(high >> 16))};
     }
-    const uint32_t raw = load<uint32_t>(address + static_cast<uint64_t>(index), 0);
-    return Float4{float_of_raw(raw & 0xFFu, type), float_of_raw(raw >> 8 & 0xFFu, type),
-                  float_of_raw(raw >> 16 & 0xFFu, type), float_of_raw(raw >> 24, type)};
+    return floats_of_bytes(load<uint32_t>(address + static_cast<uint64_t>(index), 0), type);
   }
 }
 
@@ -204,15 +195,14 @@ SDCGUARD_DEVICE void store_four(uint64_t address, int64_t index, uint32_t count,
         store_float4(address + static_cast<uint64_t>(index) * 4, 0, v);
         return;
       }
-      const uint64_t x = raw_of_float(v.x, type);
-      const uint64_t y = raw_of_float(v.y, type);
-      const uint64_t z = raw_of_float(v.z, type);
-      const uint64_t w = raw_of_float(v.w, type);
       if (bytes == 2) {
-        store<uint64_t>(address + static_cast<uint64_t>(index) * 2, 0, x | y << 16 | z << 32 | w << 48);
+        const uint64_t low = half_of_float(v.x, type) | half_of_float(v.y, type) << 16;
+        const uint64_t high = half_of_float(v.z, type) | half_of_float(v.w, type) << 16;
+        store<uint64_t>(address + static_cast<uint64_t>(index) * 2, 0, low | high << 32);
       } else {
         store<uint32_t>(address + static_cast<uint64_t>(index), 0,
-                        static_cast<uint32_t>(x | y << 8 | z << 16 | w << 24));
+                        byte_of_float(v.x, type) | byte_of_float(v.y, type) << 8 | byte_of_float(v.z, type) << 16 |
+                            byte_of_float(v.w, type) << 24);
       }
       return;
     }

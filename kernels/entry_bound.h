@@ -44,9 +44,9 @@ SDCGUARD_BOTH double entry_cap(double abs_sum, double c_max, double eps_acc, dou
 }
 
 // The scale of w from the median of d / w.
-SDCGUARD_BOTH double entry_scale(double median_ratio) {
+SDCGUARD_BOTH double entry_scale(double median_ratio, double floor = kEntryFloor) {
   const double measured = kEntryMad * median_ratio;
-  return kEntryK * (measured > kEntryFloor ? measured : kEntryFloor);
+  return kEntryK * (measured > floor ? measured : floor);
 }
 
 SDCGUARD_BOTH double entry_tau(double scale, double weight, double cap) {

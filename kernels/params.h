@@ -199,16 +199,19 @@ struct ProbeParams {
   double cell_tiny;   // square of the same for a cell of one column, in its s^2
   double accumulator_largest;  // sum |A||B| beyond it: some order of summation overflows
   double operand_largest;      // finite entries of A or B beyond it do not survive the library's rounding of operands
-  float operand_floor;         // entries below it lose more than entry_eps_in says: they count as this much
-  float entry_envelope_unit;   // turns the envelope of sigma (units of u) into one of d / w: 2 u over eps_acc
-  float finish_eps;            // rounding of alpha P + beta C + bias as delivered, relative to each term
-  float sigma_floor;           // least sigma: products that happen to be exact say nothing about the noise of others
-  float line_sum_scale;        // bound of a line's sum in units of n3 Sum|A| rms(B) (MATH.md "line sum")
-  uint64_t fold_bytes;         // of one fold: the arrays from tile_energy to marked_columns, a multiple of 256
-  uint64_t fold_cache;         // FoldCache of this B, 0: none (shim)
-  uint64_t fold_images;        // its memory for published folds, 256-byte aligned (shim)
-  uint64_t site_history;       // SiteHistory, 0: none (shim)
-  uint64_t family_history;     // SiteHistory read while the site's is not seeded, 0: none (shim)
+  // Nonzero entries below these lose more than their size tells (the library's format of operands has its smallest
+  // normal value there): they count as this much.
+  float operand_floor_a, operand_floor_b;
+  float entry_floor;          // least of the entry bound's scale: products that happen to be exact bound no others
+  float entry_envelope_unit;  // turns the envelope of sigma (units of u) into one of d / w
+  float finish_eps;           // rounding of alpha P + beta C + bias as delivered, relative to each term
+  float sigma_floor;          // least sigma: products that happen to be exact say nothing about the noise of others
+  float line_sum_scale;       // bound of a line's sum in units of n3 Sum|A| rms(B) (MATH.md "line sum")
+  uint64_t fold_bytes;        // of one fold: the arrays from tile_energy to marked_columns, a multiple of 256
+  uint64_t fold_cache;        // FoldCache of this B, 0: none (shim)
+  uint64_t fold_images;       // its memory for published folds, 256-byte aligned (shim)
+  uint64_t site_history;      // SiteHistory, 0: none (shim)
+  uint64_t family_history;    // SiteHistory read while the site's is not seeded, 0: none (shim)
   // Scratch, by bind_scratch(). Readers and writers in plan.h. T: the arithmetic of the probe, that is float, double (P
   // is kF64) or uint32_t (P is kI32, modulo 2^32).
   uint64_t verdict;         // Verdict

@@ -68,7 +68,10 @@ uint32_t element_bytes(DataType type) {
 
 TensorCore tensor_core_of(uint32_t compute_major, DataType type) {
   // ../data/tensor-core/README.md: measured steps. FP32 here means TF32 products.
-  if (type == DataType::kE4M3 || type == DataType::kE5M2) return TensorCore{compute_major == 9 ? 32u : 16u, -10};
+  if (type == DataType::kE4M3 || type == DataType::kE5M2) {
+    if (compute_major == 10) return TensorCore{32, 2};
+    return TensorCore{compute_major == 9 ? 32u : 16u, -10};
+  }
   const bool tf32 = type == DataType::kF32;
   switch (compute_major) {
     case 7:
@@ -126,6 +129,10 @@ double look_scale_of(double cells) {
   constexpr double kZeta = 1e-3;
   const double t = kTailStart + kBeta / kXi * (std::pow(kZeta * cells / kFalseLook, kXi) - 1.0);
   return std::max(8.0, t);
+}
+
+double short_sum_factor(int64_t n2) {
+  return 1.0 + 0.5 * std::min(1.0, 64.0 / static_cast<double>(n2));
 }
 
 double hoeffding_scale_of(double tests) {
@@ -276,6 +283,31 @@ Reason finish_reason(const ProbeRequest& request) {
   return Reason::kNone;
 }
 
+// Of the format in which the library multiplies: below it values keep their exponent's place in the alignment of
+// addends. 0: as FP32 itself.
+float smallest_normal_of(DataType type, OperandRounding rounding) {
+  switch (rounding) {
+    case OperandRounding::kF16:
+      return 0x1p-14f;
+    case OperandRounding::kTf32:
+    case OperandRounding::kBf16:
+      return 0x1p-126f;
+    case OperandRounding::kNone:
+      break;
+  }
+  switch (type) {
+    case DataType::kE4M3:
+      return 0x1p-6f;
+    case DataType::kE5M2:
+    case DataType::kF16:
+      return 0x1p-14f;
+    case DataType::kBF16:
+      return 0x1p-126f;
+    default:
+      return 0.0f;
+  }
+}
+
 }  // namespace
 
 ProbePlan make_plan(const ProbeRequest& request) {
@@ -346,7 +378,8 @@ ProbePlan make_plan(const ProbeRequest& request) {
   if (exact) {
     p.look_scale = 0.0f;
   } else {
-    p.look_scale = static_cast<float>(narrow ? hoeffding_scale_of(tests) : look_scale_of(tests));
+    p.look_scale =
+        static_cast<float>(narrow ? hoeffding_scale_of(tests) : look_scale_of(tests) * short_sum_factor(p.n2));
   }
   // Where even a fault as large as the line itself could pass for noise there is nothing to check with.
   if (request.accumulator == Accumulator::kF16 &&
@@ -360,7 +393,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   p.entry_eps_in = static_cast<float>(noise.eps_in);
   p.entry_tiny = noise.smallest * (c_max + n2);
   p.cell_tiny = noise.smallest * noise.smallest * n2;
-  p.entry_envelope_unit = exact ? 0.0f : static_cast<float>(2.0 * noise.unit / noise.eps_acc);
+  p.entry_envelope_unit = exact ? 0.0f : static_cast<float>(2.0 * noise.unit / (noise.eps_acc + noise.eps_in));
   p.finish_eps = static_cast<float>(request.accumulator == Accumulator::kF64   ? kEpsFp64
                                     : request.accumulator == Accumulator::kF16 ? kEpsFp16
                                                                                : kEpsFp32);
@@ -371,7 +404,12 @@ ProbePlan make_plan(const ProbeRequest& request) {
                       : request.rounding == OperandRounding::kBf16 ? 0x1.fep127
                       : request.rounding == OperandRounding::kTf32 ? 0x1.ffcp127
                                                                    : kLargest32;
-  p.operand_floor = request.rounding == OperandRounding::kNone ? 0.0f : to_f16 ? 0x1p-14f : 0x1p-126f;
+  p.operand_floor_a = smallest_normal_of(request.a.type, request.rounding);
+  p.operand_floor_b = smallest_normal_of(request.b.type, request.rounding);
+  // One step of truncated addends, as many units in the last place of the largest.
+  const double per_step =
+      (static_cast<double>(noise.products) + 1.0) * std::ldexp(1.0, -static_cast<int>(noise.guard_bits)) + 1.0;
+  p.entry_floor = static_cast<float>(std::max(kEntryFloor, per_step / kEntryK));
   p.line_sum_scale = static_cast<float>(c_max * noise.eps_acc + noise.eps_in + kLineSumRoundings * noise.unit);
 
   if (!request.delivered) {

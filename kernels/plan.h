@@ -128,6 +128,7 @@ AccumulationNoise noise_of(const ProbeRequest& request);
 // The single decisions, for tests, `explain` and the fault log.
 uint32_t classes_of(int64_t n1, int64_t n3);                           // MATH.md "classes"
 double look_scale_of(double cells);                                    // MATH.md "look"
+double short_sum_factor(int64_t n2);                                   // MATH.md "look"
 double hoeffding_scale_of(double tests);                               // MATH.md "block sums"
 double sigma_envelope_of(int64_t n2, const AccumulationNoise& noise);  // MATH.md "envelope"
 uint32_t element_bytes(DataType type);                                 // 0 for a type that is not handled

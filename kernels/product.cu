@@ -599,7 +599,7 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
             if (!is_finite(dot)) out_of_range = true;  // of finite entries: nothing can be said of the product
             const double residual = (alpha == 0.0 ? 0.0 : alpha * dot) - cell.sum[d];
             const float z = scale_lost ? kInfinity : cell_peak<T>(residual, s, tiny);
-            if (z >= 0.0f && z < kInfinity) {
+            if (z > 0.0f && z < kInfinity) {  // a sum that is exact says nothing about the noise of others
               const uint32_t bin = peak_bin(z);
               const float clamped = z < 0x1p28f ? z : 0x1p28f;
               atomic_add(bin_counts[bin], 1u);

@@ -37,7 +37,7 @@ struct Group {
   uint32_t first_slot;
 };
 
-// |v|, or `floor` where v is not 0 and smaller (ProbeParams::operand_floor).
+// |v|, or `floor` where v is not 0 and smaller (ProbeParams::operand_floor_a and _b).
 template <typename T>
 SDCGUARD_DEVICE T at_least(T v, T floor) {
   const T magnitude = abs_of(v);
@@ -62,7 +62,8 @@ SDCGUARD_DEVICE void recompute_slice(const ProbeParams& p, const recompute::Grou
   const int64_t fold_entry = p.fold_batch == 1 ? 0 : first_line / p.n1;
   const bool along_k = p.b.row_stride == 1;
   const uint64_t b_address = entry_address(p.b, fold_entry);
-  const T floor = static_cast<T>(p.operand_floor);
+  const T floor_a = static_cast<T>(p.operand_floor_a);
+  const T floor_b = static_cast<T>(p.operand_floor_b);
   T hi[kOwned];
   T lo[kOwned];
   T magnitude[kOwned];
@@ -126,7 +127,7 @@ SDCGUARD_DEVICE void recompute_slice(const ProbeParams& p, const recompute::Grou
           if constexpr (kExact) {
             sum[l * 4 + j] += a * b[j];
           } else {
-            const T product = at_least(a, floor) * at_least(b[j], floor);
+            const T product = at_least(a, floor_a) * at_least(b[j], floor_b);
             sum[l * 4 + j] = fma(a, b[j], sum[l * 4 + j]);
             abs_sum[l * 4 + j] += product;
             square_sum[l * 4 + j] = fma(product, product, square_sum[l * 4 + j]);
@@ -149,8 +150,8 @@ SDCGUARD_DEVICE void recompute_slice(const ProbeParams& p, const recompute::Grou
           squares[i] += static_cast<double>(square_sum[i]);
         } else if (abs_sum[i] != T{0}) {
           for (uint32_t k = from_k; k < from_k + kPart<T>; ++k) {
-            const double product = static_cast<double>(at_least(columns[k * kPitch + col4 + i % 4], floor)) *
-                                   static_cast<double>(at_least(lines[k * (4 * kTile) + line0 + i / 4], floor));
+            const double product = static_cast<double>(at_least(columns[k * kPitch + col4 + i % 4], floor_b)) *
+                                   static_cast<double>(at_least(lines[k * (4 * kTile) + line0 + i / 4], floor_a));
             squares[i] = fma(product, product, squares[i]);
           }
         }

@@ -66,7 +66,7 @@ SDCGUARD_DEVICE Compared<T> compare(const ProbeParams& p, const FinishScalars<T>
   const double abs_sum = static_cast<double>(load<T>(p.recomputed, at + 2 * p.n3));
   e.overflows = SDCGUARD_EXCEEDS(abs_sum, p.accumulator_largest);
   const double eps_acc = static_cast<double>(p.entry_eps_acc);
-  e.weight = entry_weight(static_cast<double>(e.gamma), root, eps_acc);
+  e.weight = entry_weight(static_cast<double>(e.gamma), root, eps_acc + static_cast<double>(p.entry_eps_in));
   e.cap = entry_cap(abs_sum, static_cast<double>(p.entry_c_max), eps_acc, static_cast<double>(p.entry_eps_in));
   e.expected = static_cast<double>(e.gamma);
   e.extra = p.entry_tiny;
@@ -262,7 +262,7 @@ SDCGUARD_DEVICE void judge_line(const ProbeParams& p, const FinishScalars<T>& sc
                                 float median, bool audit, const Shared<uint32_t>& state, const Shared<double>& sums) {
   using namespace repair;
   const uint32_t t = thread_index();
-  const double scale = entry_scale(static_cast<double>(median));
+  const double scale = entry_scale(static_cast<double>(median), static_cast<double>(p.entry_floor));
 
   double moments[2] = {0.0, 0.0};
   for (int64_t col = t; col < p.n3; col += kThreads) {

@@ -24,12 +24,14 @@
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #define SDCGUARD_DEVICE __device__ __forceinline__
+#define SDCGUARD_CALLED __device__ __noinline__ inline
 #define SDCGUARD_BOTH __host__ __device__ __forceinline__
 #define SDCGUARD_UNROLL _Pragma("unroll")
 #define SDCGUARD_NO_UNROLL _Pragma("unroll 1")
 #else
 #include "simt_host.h"
 #define SDCGUARD_DEVICE inline
+#define SDCGUARD_CALLED inline
 #define SDCGUARD_BOTH inline
 #define SDCGUARD_UNROLL _Pragma("GCC unroll 16")
 #define SDCGUARD_NO_UNROLL _Pragma("GCC unroll 1")

@@ -58,28 +58,51 @@ Device& device() {
   return the_device;
 }
 
+template <typename V>
+void store_value(std::vector<unsigned char>& bytes, uint64_t index, DataType type, V v) {
+  const auto put = [&](const auto& raw) { std::memcpy(&bytes[index * sizeof raw], &raw, sizeof raw); };
+  switch (type) {
+    case DataType::kF64:
+      return put(static_cast<double>(v));
+    case DataType::kF32:
+      return put(static_cast<float>(v));
+    case DataType::kI32:
+      return put(static_cast<int32_t>(v));
+    case DataType::kI8:
+      return put(static_cast<int8_t>(v));
+    case DataType::kE4M3:
+    case DataType::kE5M2:
+      return put(reference::bits8(type, static_cast<float>(v)));
+    default:
+      return put(reference::bits16(type, static_cast<float>(v)));
+  }
+}
+
+template <typename V>
+V load_value(const std::vector<unsigned char>& bytes, uint64_t index, DataType type) {
+  const auto get = [&](auto raw) {
+    std::memcpy(&raw, &bytes[index * sizeof raw], sizeof raw);
+    return raw;
+  };
+  switch (type) {
+    case DataType::kF64:
+      return static_cast<V>(get(double{}));
+    case DataType::kF32:
+      return static_cast<V>(get(float{}));
+    case DataType::kI32:
+      return static_cast<V>(get(int32_t{}));
+    case DataType::kI8:
+      return static_cast<V>(get(int8_t{}));
+    case DataType::kE4M3:
+    case DataType::kE5M2:
+      return static_cast<V>(reference::from_bits8(type, get(uint8_t{})));
+    default:
+      return static_cast<V>(reference::from_bits16(type, get(uint16_t{})));
+  }
+}
+
 uint64_t size_of(DataType type) {
-  return type == DataType::kF32 ? 4 : 2;
-}
-
-void store_value(std::vector<unsigned char>& bytes, uint64_t index, DataType type, float v) {
-  if (type == DataType::kF32) {
-    std::memcpy(&bytes[index * 4], &v, 4);
-  } else {
-    const uint16_t h = reference::bits16(type, v);
-    std::memcpy(&bytes[index * 2], &h, 2);
-  }
-}
-
-float load_value(const std::vector<unsigned char>& bytes, uint64_t index, DataType type) {
-  if (type == DataType::kF32) {
-    float v;
-    std::memcpy(&v, &bytes[index * 4], 4);
-    return v;
-  }
-  uint16_t h;
-  std::memcpy(&h, &bytes[index * 2], 2);
-  return reference::from_bits16(type, h);
+  return element_bytes(type);
 }
 
 }  // namespace
@@ -101,51 +124,62 @@ void Buffer::fill(unsigned char byte) {
   must(cuMemsetD8_v2(address_, byte, bytes_), "cuMemsetD8");
 }
 
-DeviceMatrix::DeviceMatrix(const reference::Matrix& values, DataType type, Layout layout)
-    : rows_(values.rows), cols_(values.cols), batch_(values.batch), view_{} {
+template <typename V>
+DeviceMatrixOf<V>::DeviceMatrixOf(const reference::MatrixOf<V>& values, DataType type, Layout layout)
+    : rows_(values.rows), cols_(values.cols), batch_(values.batch), layout_(layout), view_{} {
   const int64_t leading = (layout.rows_contiguous ? cols_ : rows_) + layout.pad;
   view_.type = type;
   view_.row_stride = layout.rows_contiguous ? leading : 1;
   view_.col_stride = layout.rows_contiguous ? 1 : leading;
-  view_.batch_stride = batch_ == 1 ? 0 : leading * (layout.rows_contiguous ? rows_ : cols_);
-  const int64_t last =
-      (rows_ - 1) * view_.row_stride + (cols_ - 1) * view_.col_stride + (batch_ - 1) * view_.batch_stride;
+  entry_stride_ = leading * (layout.rows_contiguous ? rows_ : cols_);
+  view_.batch_stride = batch_ == 1 || layout.by_pointers ? 0 : entry_stride_;
+  const int64_t last = (rows_ - 1) * view_.row_stride + (cols_ - 1) * view_.col_stride + (batch_ - 1) * entry_stride_;
   buffer_ = std::make_unique<Buffer>(static_cast<uint64_t>(layout.shift + last + 1) * size_of(type));
   buffer_->fill(0xFF);  // what lies between the rows is NaN
   view_.address = buffer_->address() + static_cast<uint64_t>(layout.shift) * size_of(type);
+  if (layout.by_pointers) {
+    std::vector<uint64_t> addresses;
+    for (int64_t n = 0; n < batch_; ++n) addresses.push_back(buffer_->address() + place_of(0, 0, n) * size_of(type));
+    pointers_ = std::make_unique<Buffer>(addresses.size() * 8);
+    pointers_->write(addresses.data(), addresses.size() * 8);
+    view_.pointers = pointers_->address();
+  }
   write(values);
 }
 
-void DeviceMatrix::write(const reference::Matrix& values) {
+template <typename V>
+uint64_t DeviceMatrixOf<V>::place_of(int64_t row, int64_t col, int64_t entry) const {
+  const int64_t at = layout_.by_pointers ? batch_ - 1 - entry : entry;
+  return static_cast<uint64_t>(layout_.shift + at * entry_stride_ + row * view_.row_stride + col * view_.col_stride);
+}
+
+template <typename V>
+void DeviceMatrixOf<V>::write(const reference::MatrixOf<V>& values) {
   std::vector<unsigned char> bytes(buffer_->bytes());
   buffer_->read(bytes.data(), bytes.size());
-  const uint64_t shift = (view_.address - buffer_->address()) / size_of(view_.type);
   for (int64_t n = 0; n < batch_; ++n) {
     for (int64_t r = 0; r < rows_; ++r) {
-      for (int64_t c = 0; c < cols_; ++c) {
-        const int64_t at = n * view_.batch_stride + r * view_.row_stride + c * view_.col_stride;
-        store_value(bytes, shift + static_cast<uint64_t>(at), view_.type, values.at(r, c, n));
-      }
+      for (int64_t c = 0; c < cols_; ++c) store_value<V>(bytes, place_of(r, c, n), view_.type, values.at(r, c, n));
     }
   }
   buffer_->write(bytes.data(), bytes.size());
 }
 
-reference::Matrix DeviceMatrix::read() const {
+template <typename V>
+reference::MatrixOf<V> DeviceMatrixOf<V>::read() const {
   std::vector<unsigned char> bytes(buffer_->bytes());
   buffer_->read(bytes.data(), bytes.size());
-  const uint64_t shift = (view_.address - buffer_->address()) / size_of(view_.type);
-  reference::Matrix values(rows_, cols_, batch_);
+  reference::MatrixOf<V> values(rows_, cols_, batch_);
   for (int64_t n = 0; n < batch_; ++n) {
     for (int64_t r = 0; r < rows_; ++r) {
-      for (int64_t c = 0; c < cols_; ++c) {
-        const int64_t at = n * view_.batch_stride + r * view_.row_stride + c * view_.col_stride;
-        values.at(r, c, n) = load_value(bytes, shift + static_cast<uint64_t>(at), view_.type);
-      }
+      for (int64_t c = 0; c < cols_; ++c) values.at(r, c, n) = load_value<V>(bytes, place_of(r, c, n), view_.type);
     }
   }
   return values;
 }
+
+template class DeviceMatrixOf<float>;
+template class DeviceMatrixOf<double>;
 
 CUfunction function_of(const LaunchShape& shape) {
   return device().functions[shape.function];
@@ -157,19 +191,36 @@ uint64_t make_history() {
   return history->address();
 }
 
-Result run(Call& call, const std::function<bool(Kernel, const LaunchShape&, const ProbeParams&)>& replace) {
-  Result result{};
+template <typename V>
+ResultOf<V> run(CallOf<V>& call, const std::function<bool(Kernel, const LaunchShape&, const ProbeParams&)>& replace) {
+  using Held = DeviceMatrixOf<V>;
+  ResultOf<V> result{};
   const int64_t n1 = call.a.rows;
   const int64_t n3 = call.b.cols;
-  DeviceMatrix a(call.a, call.type, call.layout_a);
-  DeviceMatrix b(call.b, call.type, call.layout_b);
-  std::unique_ptr<DeviceMatrix> d;
-  std::unique_ptr<DeviceMatrix> c;
-  std::unique_ptr<DeviceMatrix> bias;
-  std::unique_ptr<DeviceMatrix> p;
-  Buffer scalars(8);
-  const float both[2] = {call.alpha, call.beta};
-  scalars.write(both, 8);
+  Held a(call.a, call.type, call.layout_a);
+  Held b(call.b, call.type_b == DataType::kNone ? call.type : call.type_b, call.layout_b);
+  std::unique_ptr<Held> d;
+  std::unique_ptr<Held> c;
+  std::unique_ptr<Held> bias;
+  std::unique_ptr<Held> p;
+  // Alphas, then betas, in their type.
+  const auto count = static_cast<uint64_t>(call.alphas.empty() ? 1 : n3);
+  std::vector<unsigned char> both(2 * count * size_of(call.scalar_type));
+  for (uint64_t i = 0; i < count; ++i) {
+    const double alpha = i < call.alphas.size() ? call.alphas[i] : call.alpha;
+    const double beta = i < call.betas.size() ? call.betas[i] : call.beta;
+    store_value<double>(both, i, call.scalar_type, alpha);
+    store_value<double>(both, count + i, call.scalar_type, beta);
+  }
+  Buffer scalars(both.size());
+  scalars.write(both.data(), both.size());
+  std::vector<std::unique_ptr<Buffer>> factors;
+  const auto factor = [&factors](const std::vector<float>& values) -> uint64_t {
+    if (values.empty()) return 0;
+    factors.push_back(std::make_unique<Buffer>(values.size() * 4));
+    factors.back()->write(values.data(), values.size() * 4);
+    return factors.back()->address();
+  };
 
   ProbeRequest request{};
   request.n1 = n1;
@@ -183,34 +234,59 @@ Result run(Call& call, const std::function<bool(Kernel, const LaunchShape&, cons
   request.sm_count = call.sm_count;
   request.delivered = call.delivered;
   request.c_apart = call.c_apart;
+  request.accumulator = call.accumulator;
+  request.rounding = call.rounding;
+  request.finish.scalar_type = call.scalar_type;
+  request.finish.scale_a = factor(call.scale_a);
+  request.finish.scale_b = factor(call.scale_b);
+  request.finish.scale_c = factor(call.scale_c);
+  request.finish.scale_d = factor(call.scale_d);
+  request.finish.scale_a_vector = call.scale_a.size() > 1;
+  request.finish.scale_b_vector = call.scale_b.size() > 1;
+  Buffer amax(4);
+  if (call.wants_amax) request.finish.amax_d = amax.address();
+  Buffer mask(static_cast<uint64_t>(n1 * call.a.batch * kMaskLd / 8));
+  std::unique_ptr<DeviceMatrixOf<float>> aux;
+  request.finish.aux_kind = call.aux_kind;
+  if (call.aux_kind == AuxKind::kReluMask) {
+    mask.fill(0xA5);
+    request.finish.aux = MatrixView{mask.address(), kMaskLd, 1, n1 * kMaskLd, DataType::kNone};
+  } else if (call.aux_kind == AuxKind::kGeluInput) {
+    aux = std::make_unique<DeviceMatrixOf<float>>(reference::Matrix(n1, n3, call.a.batch), call.type_aux,
+                                                  Layout{true, 5, 0});
+    request.finish.aux = aux->view();
+  }
   request.finish.alpha = call.alpha;
   request.finish.beta = call.beta;
   request.finish.epilogue = call.epilogue;
   if (call.scalars_on_device) {
     request.finish.alpha_address = scalars.address();
-    request.finish.beta_address = scalars.address() + 4;
+    request.finish.beta_address = scalars.address() + count * size_of(call.scalar_type);
+    request.finish.alpha_column_stride = call.alphas.empty() ? 0 : 1;
+    request.finish.beta_column_stride = call.alphas.empty() ? 0 : 1;
   }
   if (call.delivers) {
-    reference::Matrix start(n1, n3, call.a.batch);
+    reference::MatrixOf<V> start(n1, n3, call.a.batch);
     if (!call.c_apart) start = call.c;
-    d = std::make_unique<DeviceMatrix>(start, call.type_d, call.layout_d);
+    d = std::make_unique<Held>(start, call.type_d, call.layout_d);
     request.finish.d = d->view();
   }
   if (call.c.rows > 0) {
-    if (call.delivers && !call.c_apart) {
-      request.finish.c = d->view();
+    if (!call.c_apart) {
+      if (!d) p = std::make_unique<Held>(call.c, call.type_d, call.layout_d);
+      request.finish.c = d ? d->view() : p->view();
     } else {
-      c = std::make_unique<DeviceMatrix>(call.c, call.type_d, call.layout_d);
+      c = std::make_unique<Held>(call.c, call.type_d, call.layout_d);
       request.finish.c = c->view();
     }
   }
   if (call.bias.rows > 0) {
-    bias = std::make_unique<DeviceMatrix>(call.bias, call.type_d);
+    bias = std::make_unique<Held>(call.bias, call.type_d);
     request.finish.bias_address = bias->view().address;
     request.finish.bias_type = call.type_d;
   }
   if (call.delivered) {
-    p = std::make_unique<DeviceMatrix>(call.p, call.type_d, call.layout_d);
+    if (!p) p = std::make_unique<Held>(call.p, call.type_d, call.layout_d);
     request.p = p->view();
   }
 
@@ -222,7 +298,7 @@ Result run(Call& call, const std::function<bool(Kernel, const LaunchShape&, cons
   }
   ProbeParams& params = result.plan.params;
   if (!call.delivered) {
-    p = std::make_unique<DeviceMatrix>(call.p, DataType::kF32, Layout{true, params.p.row_stride - n3, 0});
+    p = std::make_unique<Held>(call.p, params.p.type, Layout{true, params.p.row_stride - n3, 0});
     params.p.address = p->view().address;
   }
   result.scratch = std::make_shared<Buffer>(result.plan.layout.bytes);
@@ -277,6 +353,10 @@ Result run(Call& call, const std::function<bool(Kernel, const LaunchShape&, cons
          kFunctionNames[shape.function]);
   };
   launch(Kernel::kKeep);
+  if (call.delivered && !call.c_apart) {
+    must(cuCtxSynchronize(), "cuCtxSynchronize");
+    p->write(call.p);  // the product, over its C
+  }
   for (uint32_t i = 0; i < static_cast<uint32_t>(Kernel::kKeep); ++i) launch(static_cast<Kernel>(i));
   must(cuCtxSynchronize(), "cuCtxSynchronize");
 
@@ -286,6 +366,11 @@ Result run(Call& call, const std::function<bool(Kernel, const LaunchShape&, cons
   result.reason = static_cast<Reason>(result.verdict.reason);
   result.p = p->read();
   if (d) result.d = d->read();
+  if (aux) result.aux = aux->read();
+  if (call.aux_kind == AuxKind::kReluMask) {
+    result.mask = read_array<unsigned char>(mask.address(), mask.bytes());
+  }
+  if (call.wants_amax) result.amax = read_array<float>(amax.address(), 1)[0];
   result.listed = read_array<uint32_t>(
       params.listed, std::min<uint64_t>(result.verdict.lines_listed, static_cast<uint64_t>(params.lines)));
   result.cells = read_array<float>(cells.address(), cell_count);
@@ -296,5 +381,8 @@ Result run(Call& call, const std::function<bool(Kernel, const LaunchShape&, cons
   }
   return result;
 }
+
+template Result run(Call&, const std::function<bool(Kernel, const LaunchShape&, const ProbeParams&)>&);
+template WideResult run(WideCall&, const std::function<bool(Kernel, const LaunchShape&, const ProbeParams&)>&);
 
 }  // namespace sdcguard::stage

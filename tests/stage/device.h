@@ -43,28 +43,39 @@ std::vector<T> read_array(uint64_t address, uint64_t count) {
 }
 
 // A matrix in device memory in the layout asked for. `pad`: elements added to the leading dimension; `shift`: elements
-// before the first, to break alignment.
+// before the first, to break alignment; `by_pointers`: the batch entries, in reverse order, by an array of addresses.
 struct Layout {
   bool rows_contiguous = true;
   int64_t pad = 0;
   int64_t shift = 0;
+  bool by_pointers = false;
 };
-class DeviceMatrix {
+template <typename V>
+class DeviceMatrixOf {
  public:
-  DeviceMatrix(const reference::Matrix& values, DataType type, Layout layout = {});
+  DeviceMatrixOf(const reference::MatrixOf<V>& values, DataType type, Layout layout = {});
   const MatrixView& view() const { return view_; }
-  reference::Matrix read() const;
-  void write(const reference::Matrix& values);
+  reference::MatrixOf<V> read() const;
+  void write(const reference::MatrixOf<V>& values);
 
  private:
-  int64_t rows_, cols_, batch_;
+  uint64_t place_of(int64_t row, int64_t col, int64_t entry) const;  // element in the buffer
+
+  int64_t rows_, cols_, batch_, entry_stride_;
+  Layout layout_;
   MatrixView view_;
   std::unique_ptr<Buffer> buffer_;
+  std::unique_ptr<Buffer> pointers_;
 };
+using DeviceMatrix = DeviceMatrixOf<float>;
 
-struct Call {
-  reference::Matrix a, b, p;  // p: what the library computed (upgraded: FP32)
+template <typename V>
+struct CallOf {
+  reference::MatrixOf<V> a, b, p;  // p: what the library computed (upgraded: the accumulator's values)
   DataType type = DataType::kBF16;
+  DataType type_b = DataType::kNone;  // kNone: as `type`
+  Accumulator accumulator = Accumulator::kF32;
+  OperandRounding rounding = OperandRounding::kNone;
   Layout layout_a, layout_b;
   Mode mode = Mode::kRepair;
   uint64_t seed = 1;
@@ -74,12 +85,18 @@ struct Call {
   bool delivers = false;  // an upgraded product with a D
   DataType type_d = DataType::kBF16;
   Layout layout_d;
-  float alpha = 1.0f, beta = 0.0f;
-  reference::Matrix c;     // given when rows > 0
-  reference::Matrix bias;  // 1 x n3, given when rows > 0
+  double alpha = 1.0, beta = 0.0;
+  std::vector<double> alphas, betas;  // given: vectors on the device, one a column of P
+  reference::MatrixOf<V> c;           // given when rows > 0
+  reference::MatrixOf<V> bias;        // 1 x n3, given when rows > 0
   uint32_t epilogue = 0;
   bool c_apart = true;
   bool scalars_on_device = false;
+  DataType scalar_type = DataType::kF32;
+  std::vector<float> scale_a, scale_b, scale_c, scale_d;  // one value, or of a and b a vector
+  AuxKind aux_kind = AuxKind::kNone;
+  DataType type_aux = DataType::kBF16;
+  bool wants_amax = false;
   // Checked as delivered: p is D of type_d.
   bool delivered = false;
   // What the shim keeps
@@ -90,14 +107,21 @@ struct Call {
   std::function<void(ProbeParams&)> change;
 };
 
-struct Result {
+using Call = CallOf<float>;
+using WideCall = CallOf<double>;
+
+template <typename V>
+struct ResultOf {
   ProbePlan plan;
   ProbeParams params;
   Verdict verdict;
   Outcome outcome;
   Reason reason;
-  reference::Matrix p;  // after repair
-  reference::Matrix d;
+  reference::MatrixOf<V> p;  // after repair
+  reference::MatrixOf<V> d;
+  reference::Matrix aux;            // kGeluInput
+  std::vector<unsigned char> mask;  // kReluMask: rows of kMaskLd bits, 0xA5 before
+  float amax = -1.0f;
   std::vector<uint32_t> listed;
   std::vector<float> cells;
   std::vector<CallRecord> calls;
@@ -105,11 +129,17 @@ struct Result {
   std::shared_ptr<Buffer> scratch;  // still holds what the stages left
 };
 
+inline constexpr int64_t kMaskLd = 512;  // bits of a row of an AUX mask
+using Result = ResultOf<float>;
+using WideResult = ResultOf<double>;
+
 // Starts the device on first use and loads the kernels; ends the test process with a message where that fails.
 CUfunction function_of(const LaunchShape& shape);
 uint64_t make_history();  // a zeroed SiteHistory that lives as long as the process
 
 // Runs the call. `replace` runs in place of a kernel (must-fail builds).
-Result run(Call& call, const std::function<bool(Kernel, const LaunchShape&, const ProbeParams&)>& replace = {});
+template <typename V>
+ResultOf<V> run(CallOf<V>& call,
+                const std::function<bool(Kernel, const LaunchShape&, const ProbeParams&)>& replace = {});
 
 }  // namespace sdcguard::stage

@@ -53,6 +53,65 @@ TEST(Plan, LookScaleKeepsTheStatedRate) {
   }
 }
 
+TEST(Plan, ShortSumsAreLookedAtLater) {
+  EXPECT_EQ(short_sum_factor(1), 1.5);
+  EXPECT_EQ(short_sum_factor(64), 1.5);
+  EXPECT_EQ(short_sum_factor(4096), 1.0078125);
+  EXPECT_EQ(make_plan(request_of(512, 64, 512)).params.look_scale,
+            static_cast<float>(look_scale_of(512 * 8 * 2) * 1.5));
+}
+
+TEST(Plan, EachAccumulatorHasItsNoise) {
+  ProbeRequest r = request_of(128, 1024, 128);
+  EXPECT_EQ(noise_of(r).eps_acc, 0x1p-23);
+  EXPECT_EQ(noise_of(r).products, 16u);
+  r.a.type = r.b.type = DataType::kF32;
+  EXPECT_EQ(noise_of(r).products, 1u);
+  r.rounding = OperandRounding::kTf32;
+  EXPECT_EQ(noise_of(r).eps_in, 0x1p-9);
+  r.rounding = OperandRounding::kBf16;
+  EXPECT_EQ(noise_of(r).eps_in, 0x1p-6);
+  r = request_of(128, 1024, 128);
+  r.a.type = r.b.type = DataType::kE4M3;
+  r.tensor_core = tensor_core_of(9, DataType::kE4M3);
+  EXPECT_EQ(noise_of(r).eps_acc, 0x1p-13);
+  EXPECT_EQ(noise_of(r).guard_bits, 0u);
+  r.tensor_core = tensor_core_of(10, DataType::kE4M3);
+  EXPECT_EQ(noise_of(r).eps_acc, 0x1p-23);
+  // Every kind of product has histories of its own.
+  std::map<uint32_t, int> seen;
+  for (DataType a :
+       {DataType::kF32, DataType::kBF16, DataType::kF16, DataType::kF64, DataType::kE4M3, DataType::kE5M2}) {
+    ++seen[family_of([&] {
+      ProbeRequest x = request_of(8, 1024, 8);
+      x.a.type = x.b.type = a;
+      return x;
+    }())];
+  }
+  for (Accumulator accumulator : {Accumulator::kF32Fast, Accumulator::kF32}) {
+    ProbeRequest x = request_of(8, 1024, 8);
+    x.a.type = DataType::kE4M3;
+    x.b.type = DataType::kE5M2;
+    x.accumulator = accumulator;
+    ++seen[family_of(x)];
+  }
+  for (OperandRounding rounding : {OperandRounding::kTf32, OperandRounding::kBf16, OperandRounding::kF16}) {
+    ProbeRequest x = request_of(8, 1024, 8);
+    x.a.type = x.b.type = DataType::kF32;
+    x.rounding = rounding;
+    ++seen[family_of(x)];
+  }
+  ProbeRequest half = request_of(8, 1024, 8);
+  half.a.type = half.b.type = DataType::kF16;
+  half.accumulator = Accumulator::kF16;
+  ++seen[family_of(half)];
+  EXPECT_EQ(seen.size(), 12u);
+  for (const auto& [family, times] : seen) {
+    EXPECT_EQ(times, 1);
+    EXPECT_LT(family, kFamilyCount);
+  }
+}
+
 TEST(Plan, HoeffdingScaleIsAUnionBound) {
   for (double tests : {1.0, 524288.0}) {
     const double t = hoeffding_scale_of(tests);
@@ -116,6 +175,21 @@ TEST(Plan, Refusals) {
   r = request_of(4, 4, 4);
   r.b.row_stride = r.b.col_stride = 3;
   EXPECT_EQ(make_plan(r).reason, Reason::kUnsupportedOrder);
+  r = request_of(4, 4, 4);
+  r.a.type = DataType::kF64;  // beside a BF16 operand
+  EXPECT_EQ(make_plan(r).reason, Reason::kUnsupportedType);
+  r = request_of(4, 4, 4);
+  r.finish.aux_kind = AuxKind::kReluMask;
+  r.finish.aux = MatrixView{4096, 12, 1, 48, DataType::kNone};  // a row that begins inside a byte
+  EXPECT_EQ(make_plan(r).reason, Reason::kUnsupportedEpilogue);
+  r = request_of(4, 4, 4);
+  r.a.type = r.b.type = DataType::kI8;
+  r.accumulator = Accumulator::kI32;
+  r.finish.d.type = DataType::kI32;
+  r.finish.alpha = 0.5;
+  EXPECT_EQ(make_plan(r).reason, Reason::kUnsupportedType);
+  r.finish.alpha = 1.0;
+  EXPECT_TRUE(make_plan(r).usable());
   EXPECT_EQ(make_plan(request_of(int64_t{1} << 32, 1, 1)).reason, Reason::kLinesOverflow);
   EXPECT_EQ(make_plan(request_of(int64_t{1} << 31, 1, int64_t{1} << 30)).reason, Reason::kNoWorkspace);
 }

@@ -49,6 +49,17 @@ const char* name_of(Kind kind) {
 }
 
 float round_to(DataType type, double v) {
+  if (type == DataType::kI8)
+    return std::isnan(v) ? 0.0f : static_cast<float>(std::nearbyint(std::clamp(v, -128.0, 127.0)));
+  if (type == DataType::kE4M3 || type == DataType::kE5M2) {
+    if (std::isnan(v)) return static_cast<float>(v);
+    const bool e4m3 = type == DataType::kE4M3;
+    const double most = e4m3 ? 448.0 : 57344.0;
+    if (std::fabs(v) >= most) return static_cast<float>(std::copysign(most, v));
+    if (v == 0.0) return static_cast<float>(v);
+    const double step = std::ldexp(1.0, std::max(std::ilogb(v), e4m3 ? -6 : -14) - (e4m3 ? 3 : 2));
+    return static_cast<float>(std::copysign(std::min(std::nearbyint(std::fabs(v) / step) * step, most), v));
+  }
   if (type == DataType::kF32 || v == 0.0 || !std::isfinite(v)) return static_cast<float>(v);
   int exponent;
   std::frexp(v, &exponent);  // |v| in [2^(e-1), 2^e)
@@ -94,9 +105,37 @@ float from_bits16(DataType type, uint16_t bits) {
   return static_cast<float>((bits & 0x8000u) != 0 ? -m : m);
 }
 
+float from_bits8(DataType type, uint8_t bits) {
+  const int fraction = type == DataType::kE4M3 ? 3 : 2;
+  const int bias = type == DataType::kE4M3 ? 7 : 15;
+  const int exponent = (bits & 0x7F) >> fraction;
+  const int mantissa = bits & ((1 << fraction) - 1);
+  double m = exponent == 0 ? std::ldexp(mantissa, 1 - bias - fraction)
+                           : std::ldexp((1 << fraction) + mantissa, exponent - bias - fraction);
+  if (type == DataType::kE4M3 && (bits & 0x7F) == 0x7F) m = NAN;
+  if (type == DataType::kE5M2 && exponent == 31) m = mantissa != 0 ? NAN : INFINITY;
+  return static_cast<float>((bits & 0x80) != 0 ? -m : m);
+}
+
+uint8_t bits8(DataType type, float v) {
+  const uint8_t sign = std::signbit(v) ? 0x80 : 0;
+  if (std::isnan(v)) return sign | 0x7F;
+  int low = 0;
+  int high = type == DataType::kE4M3 ? 0x7E : 0x7C;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (from_bits8(type, static_cast<uint8_t>(middle)) < std::fabs(v)) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return static_cast<uint8_t>(sign | low);
+}
+
 void fill(Kind kind, DataType type, uint64_t seed, Matrix& a, Matrix& b) {
   Random random(seed);
-  const bool f16 = type == DataType::kF16;
+  const bool f16 = type == DataType::kF16 || type == DataType::kE4M3 || type == DataType::kE5M2;
   double scale_a = 1.0;
   double scale_b = 1.0;
   if (kind == Kind::kTiny) scale_a = scale_b = f16 ? 0x1p-4 : 0x1p-55;
@@ -185,6 +224,14 @@ float truncate_to_float(double v) {
 float dot_in_order(Order order, const float* a, const float* b, int64_t n, int64_t stride_b, int64_t flip_after,
                    int bit) {
   float c = 0.0f;
+  if (order == Order::kHalf) {
+    for (int64_t k = 0; k < n; ++k) {
+      c = round_to(DataType::kF16,
+                   static_cast<double>(c) + static_cast<double>(a[k]) * static_cast<double>(b[k * stride_b]));
+      if (k == flip_after) c = flip_bit(c, bit);
+    }
+    return c;
+  }
   if (order == Order::kSequential) {
     for (int64_t k = 0; k < n; ++k) {
       c = std::fma(a[k], b[k * stride_b], c);
@@ -192,8 +239,9 @@ float dot_in_order(Order order, const float* a, const float* b, int64_t n, int64
     }
     return c;
   }
-  for (int64_t first = 0; first < n; first += 16) {
-    const int64_t end = std::min(n, first + 16);
+  const int64_t step = order == Order::kShort ? 32 : 16;
+  for (int64_t first = 0; first < n; first += step) {
+    const int64_t end = std::min(n, first + step);
     if (order == Order::kRounded16) {
       double sum = 0.0;
       for (int64_t k = first; k < end; ++k) sum += static_cast<double>(a[k]) * static_cast<double>(b[k * stride_b]);
@@ -205,12 +253,13 @@ float dot_in_order(Order order, const float* a, const float* b, int64_t n, int64
         const float y = b[k * stride_b];
         if (a[k] != 0.0f && y != 0.0f) largest = std::max(largest, std::ilogb(a[k]) + std::ilogb(y));
       }
-      const int unit = largest - 25;
+      const int unit = largest - (order == Order::kShort ? 13 : 25);
       double sum = truncate_at(static_cast<double>(c), unit);
       for (int64_t k = first; k < end; ++k) {
         sum += truncate_at(static_cast<double>(a[k]) * static_cast<double>(b[k * stride_b]), unit);
       }
-      c = truncate_to_float(sum);
+      c = order == Order::kShort && sum != 0.0 ? static_cast<float>(truncate_at(sum, std::ilogb(sum) - 13))
+                                               : truncate_to_float(sum);
     }
     if (flip_after >= first && flip_after < end) c = flip_bit(c, bit);
   }
@@ -235,6 +284,47 @@ Matrix multiply(Order order, const Matrix& a, const Matrix& b, const std::vector
     }
   }
   return p;
+}
+
+WideMatrix multiply_f64(const WideMatrix& a, const WideMatrix& b) {
+  WideMatrix p(a.rows, b.cols, a.batch);
+  for (int64_t n = 0; n < a.batch; ++n) {
+    for (int64_t i = 0; i < a.rows; ++i) {
+      for (int64_t k = 0; k < a.cols; ++k) {
+        for (int64_t j = 0; j < b.cols; ++j) {
+          p.at(i, j, n) = std::fma(a.at(i, k, n), b.at(k, j, b.batch == 1 ? 0 : n), p.at(i, j, n));
+        }
+      }
+    }
+  }
+  return p;
+}
+
+WideMatrix multiply_i32(const WideMatrix& a, const WideMatrix& b) {
+  WideMatrix p(a.rows, b.cols, a.batch);
+  for (int64_t n = 0; n < a.batch; ++n) {
+    for (int64_t i = 0; i < a.rows; ++i) {
+      for (int64_t j = 0; j < b.cols; ++j) {
+        int64_t sum = 0;
+        for (int64_t k = 0; k < a.cols; ++k) {
+          sum += static_cast<int64_t>(a.at(i, k, n)) * static_cast<int64_t>(b.at(k, j, b.batch == 1 ? 0 : n));
+        }
+        p.at(i, j, n) = static_cast<double>(static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint64_t>(sum))));
+      }
+    }
+  }
+  return p;
+}
+
+Matrix truncated(const Matrix& m, int fraction_bits) {
+  Matrix cut = m;
+  for (float& v : cut.values) {
+    uint32_t u;
+    std::memcpy(&u, &v, 4);
+    u &= ~((1u << (23 - fraction_bits)) - 1u);
+    std::memcpy(&v, &u, 4);
+  }
+  return cut;
 }
 
 double exact_entry(const Matrix& a, const Matrix& b, int64_t row, int64_t col, int64_t batch, double* abs_sum,

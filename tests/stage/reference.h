@@ -13,15 +13,18 @@
 namespace sdcguard::reference {
 
 // Row-major rows x cols values, `batch` of them one after another.
-struct Matrix {
+template <typename V>
+struct MatrixOf {
   int64_t rows = 0, cols = 0, batch = 1;
-  std::vector<float> values;
-  Matrix() = default;
-  Matrix(int64_t r, int64_t c, int64_t n = 1)
-      : rows(r), cols(c), batch(n), values(static_cast<size_t>(r * c * n), 0.0f) {}
-  float& at(int64_t r, int64_t c, int64_t b = 0) { return values[static_cast<size_t>((b * rows + r) * cols + c)]; }
-  float at(int64_t r, int64_t c, int64_t b = 0) const { return values[static_cast<size_t>((b * rows + r) * cols + c)]; }
+  std::vector<V> values;
+  MatrixOf() = default;
+  MatrixOf(int64_t r, int64_t c, int64_t n = 1)
+      : rows(r), cols(c), batch(n), values(static_cast<size_t>(r * c * n), V{0}) {}
+  V& at(int64_t r, int64_t c, int64_t b = 0) { return values[static_cast<size_t>((b * rows + r) * cols + c)]; }
+  V at(int64_t r, int64_t c, int64_t b = 0) const { return values[static_cast<size_t>((b * rows + r) * cols + c)]; }
 };
+using Matrix = MatrixOf<float>;
+using WideMatrix = MatrixOf<double>;  // FP64, and INT32, which it holds exactly
 
 // A small generator of its own (splitmix64), so that data do not hang on the library's.
 class Random {
@@ -59,10 +62,15 @@ void fill(Kind kind, DataType type, uint64_t seed, Matrix& a, Matrix& b);
 float round_to(DataType type, double v);  // nearest, ties to even
 uint16_t bits16(DataType type, float v);  // of a value of the type
 float from_bits16(DataType type, uint16_t bits);
+// FP8 by its definition: sign, exponent of bias 7 (E4M3) or 15 (E5M2), fraction.
+float from_bits8(DataType type, uint8_t bits);
+uint8_t bits8(DataType type, float v);  // of a value of the type
 
 // kTruncating: steps of 16 products and the accumulator aligned to 25 fraction bits and truncated, as H100 tensor cores
 // do. kRounded16: the exact sum of 16 products, rounded and added. kSequential: FP32 FMA.
-enum class Order { kTruncating, kRounded16, kSequential };
+// kShort: steps of 32 products aligned to 13 fraction bits and truncated, the result too: H100's FP8. kHalf: an FP16
+// accumulator, rounded to nearest after every product.
+enum class Order { kTruncating, kRounded16, kSequential, kShort, kHalf };
 // A fault in a live accumulator: after the step that holds product `k`, bit `bit` of the accumulator is flipped.
 struct AccumulatorFault {
   int64_t batch, row, col, k;
@@ -71,6 +79,10 @@ struct AccumulatorFault {
 float dot_in_order(Order order, const float* a, const float* b, int64_t n, int64_t stride_b, int64_t flip_after,
                    int bit);
 Matrix multiply(Order order, const Matrix& a, const Matrix& b, const std::vector<AccumulatorFault>& faults = {});
+WideMatrix multiply_f64(const WideMatrix& a, const WideMatrix& b);  // FP64 FMA in order
+WideMatrix multiply_i32(const WideMatrix& a, const WideMatrix& b);  // of integers, modulo 2^32
+// Operands as a library that rounds FP32 operands sees them: the low bits cut off.
+Matrix truncated(const Matrix& m, int fraction_bits);
 
 // Exact product and sum |A||B| of one entry, FP64.
 double exact_entry(const Matrix& a, const Matrix& b, int64_t row, int64_t col, int64_t batch, double* abs_sum,
