@@ -29,7 +29,8 @@ inline constexpr double kEpsBf16Inputs = 0x1p-6;  // both inputs truncated to 7 
 // c_max for accumulation in steps of `products` with `guard_bits`, over n2 terms. FMA units: products 1, guard bits 64.
 SDCGUARD_BOTH double entry_c_max(int64_t n2, uint32_t products, uint32_t guard_bits) {
   const double n = static_cast<double>(n2);
-  const double per_step = (static_cast<double>(products) + 1.0) * std::ldexp(1.0, -static_cast<int>(guard_bits)) + 1.0;
+  const double cut = guard_bits < 64 ? 1.0 / static_cast<double>(uint64_t{1} << guard_bits) : 0.0;  // 2^-guard_bits
+  const double per_step = (static_cast<double>(products) + 1.0) * cut + 1.0;
   return n * per_step / static_cast<double>(products) + n / 64.0 + 16.0;
 }
 

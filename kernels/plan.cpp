@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
+#include "kernels/elementary.h"
 #include "kernels/entry_bound.h"
 
 namespace sdcguard {
@@ -28,6 +28,8 @@ constexpr double kLargest64 = 0x1.fffffffffffffp1023;
 constexpr double kMeasuredRate = (17.0 / 4.0 + 1.0) / 16.0;  // roundings a product of the worst order that was measured
 constexpr uint32_t kExactClasses = 8;                        // 16 vectors are stored anyway
 constexpr double kUselessLook = 0.5;                         // a look at half the root mean square of a line
+constexpr double kUnitBf16 = 0x1p-8;                         // unit roundoff of 16-bit results
+constexpr double kUnitFp16 = 0x1p-11;
 constexpr double kFalseVerdict = 1e-15;  // per product, where an alarm is a verdict (MATH.md "block sums")
 constexpr double kFalseLook = 1e-4;      // per product, where it costs a recomputation (MATH.md "look")
 
@@ -100,14 +102,18 @@ AccumulationNoise noise_of(const ProbeRequest& request) {
     default:
       break;
   }
+  // Each of the partial products is rounded once: together at most u16 sum |A||B| (MATH.md "block sums").
+  if (request.delivered && request.reduces_in_16_bits) {
+    noise.eps_in = request.p.type == DataType::kBF16 ? kUnitBf16 : kUnitFp16;
+  }
   const bool rounded = request.rounding != OperandRounding::kNone;
   const bool tensor_cores = rounded || (request.a.type != DataType::kF32 && request.a.type != DataType::kI8 &&
                                         element_bytes(request.a.type) < 4);
-  if (!tensor_cores) return fma;
-  if (rounded) noise.eps_in = request.rounding == OperandRounding::kBf16 ? kEpsBf16Inputs : kEpsTf32Inputs;
+  if (!tensor_cores) return noise;
+  if (rounded) noise.eps_in += request.rounding == OperandRounding::kBf16 ? kEpsBf16Inputs : kEpsTf32Inputs;
   noise.products = std::max(1u, request.tensor_core.products);
   if (request.tensor_core.guard_bits < 0) {
-    noise.eps_acc = std::ldexp(kEpsFp32, -request.tensor_core.guard_bits);
+    noise.eps_acc = kEpsFp32 * power_of_two(-request.tensor_core.guard_bits);
     noise.guard_bits = 0;
   } else {
     noise.guard_bits = static_cast<uint32_t>(request.tensor_core.guard_bits);
@@ -127,7 +133,7 @@ double look_scale_of(double cells) {
   constexpr double kXi = 0.056;
   constexpr double kBeta = 0.417;
   constexpr double kZeta = 1e-3;
-  const double t = kTailStart + kBeta / kXi * (std::pow(kZeta * cells / kFalseLook, kXi) - 1.0);
+  const double t = kTailStart + kBeta / kXi * (power(kZeta * cells / kFalseLook, kXi) - 1.0);
   return std::max(8.0, t);
 }
 
@@ -136,16 +142,16 @@ double short_sum_factor(int64_t n2) {
 }
 
 double hoeffding_scale_of(double tests) {
-  return std::sqrt(2.0 * std::log(2.0 * tests / kFalseVerdict));
+  return square_root(2.0 * natural_log(2.0 * tests / kFalseVerdict));
 }
 
 double sigma_envelope_of(int64_t n2, const AccumulationNoise& noise) {
   const double n = static_cast<double>(n2);
   const double products = static_cast<double>(noise.products);
-  const double rate = ((products + 1.0) * std::ldexp(1.0, -static_cast<int>(noise.guard_bits)) + 1.0) / products;
+  const double rate = ((products + 1.0) * power_of_two(-static_cast<int>(noise.guard_bits)) + 1.0) / products;
   // FMA units and FP16 results round to nearest: no bias that grows with n2 but what was measured.
   const double bias = 0.04 * n * (noise.products > 1 ? std::max(1.0, rate / kMeasuredRate) : 1.0);
-  const double accumulation = std::max({0.4 * std::sqrt(n), noise.eps_acc == kEpsFp16 ? 0.0 : bias, 2.0});
+  const double accumulation = std::max({0.4 * square_root(n), noise.eps_acc == kEpsFp16 ? 0.0 : bias, 2.0});
   return accumulation * noise.eps_acc / (2.0 * noise.unit) + noise.eps_in / noise.unit;
 }
 
@@ -408,7 +414,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   p.operand_floor_b = smallest_normal_of(request.b.type, request.rounding);
   // One step of truncated addends, as many units in the last place of the largest.
   const double per_step =
-      (static_cast<double>(noise.products) + 1.0) * std::ldexp(1.0, -static_cast<int>(noise.guard_bits)) + 1.0;
+      (static_cast<double>(noise.products) + 1.0) * power_of_two(-static_cast<int>(noise.guard_bits)) + 1.0;
   p.entry_floor = static_cast<float>(std::max(kEntryFloor, per_step / kEntryK));
   p.line_sum_scale = static_cast<float>(c_max * noise.eps_acc + noise.eps_in + kLineSumRoundings * noise.unit);
 

@@ -79,8 +79,9 @@ struct ProbeRequest {
   Mode mode;     // kObserve, kDetect or kRepair
   OperandRounding rounding;
   Accumulator accumulator;
-  TensorCore tensor_core;  // of 16-bit and TF32 products; FP32 without rounding uses FMA units
-  uint32_t sm_count;       // at least 1
+  bool reduces_in_16_bits;  // delivered in 16 bits: split-K may have rounded its partial products to them
+  TensorCore tensor_core;   // of 16-bit and TF32 products; FP32 without rounding uses FMA units
+  uint32_t sm_count;        // at least 1
 };
 
 // Byte offsets of every scratch array from its base, in the order of ProbeParams.

@@ -365,7 +365,8 @@ SDCGUARD_DEVICE void conclude(const ProbeParams& p) {
         p.site_history != 0 && atomic_add(p.site_history + offsetof(SiteHistory, agreed), 0, 0u) >= kAuditLines;
     if (outcome == Outcome::kClean && (seeded || audited)) {
       teach_history(p.site_history, verdict.lines_agreed, verdict.sigma);
-      teach_history(p.family_history, verdict.lines_agreed, verdict.sigma);
+      // A product that came out exact, at the floor, says nothing of the noise of other sites.
+      if (verdict.sigma > p.sigma_floor) teach_history(p.family_history, verdict.lines_agreed, verdict.sigma);
     } else if (outcome == Outcome::kBenign && !seeded && audited) {
       // A new site that is noisier than its family: every dirty line was recomputed and agreed, and so did random ones.
       const float own = verdict.sigma_measured < p.sigma_envelope ? verdict.sigma_measured : p.sigma_envelope;

@@ -389,6 +389,7 @@ Reason read_gemm(GemmCall& call, const CallArguments& x) {
   read_scalars(call, on_host ? x.alpha : nullptr, on_host ? x.beta : nullptr);
   if (const Reason reason = judge_types(call); reason != Reason::kNone) return reason;
   if (const Reason reason = judge_math_mode(call, math_mode); reason != Reason::kNone) return reason;
+  call.reduces_in_16_bits = bytes_of(call.type_d) == 2 && (math_mode & kMathDisallowReducedReduction) == 0;
   // Without a product there is nothing to check, and A and B are not read.
   if (!call.scalars_on_device && call.alpha == 0.0) return Reason::kEmpty;
 
@@ -640,6 +641,8 @@ Reason read_lt(GemmCall& call) {
   if (reason = judge_types(call); reason != Reason::kNone) return reason;
   if (reason = read_lt_scales(call); reason != Reason::kNone) return reason;
   if (reason = read_lt_epilogue(call, epilogue, d.row_order); reason != Reason::kNone) return reason;
+  // The algorithm's own reduction scheme is not read: what it may be is assumed.
+  call.reduces_in_16_bits = bytes_of(call.type_d) == 2;
   if (is_fp8(call.type_a)) {
     int8_t fast = 0;
     if (!read_desc(library, arguments.desc, kDescFastAccum, &fast)) fast = 0;

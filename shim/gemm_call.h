@@ -127,6 +127,9 @@ struct GemmCall {
   uint64_t amax_d;  // device address of one FP32, the largest |value| of D before scale_d; 0: not asked for
   bool scale_a_vector, scale_b_vector;
   bool fast_accumulation;
+  // The library may add up partial products that it rounded to D's 16 bits (split-K). False: the handle forbids it, or
+  // D is wider.
+  bool reduces_in_16_bits;
 
   void* stream;  // CUstream of the call
   bool reads_c;  // beta is not zero, or is on the device and may not be

@@ -185,6 +185,7 @@ ProbePlan plan_of(const GemmCall& call, const ContextState& context, Mode mode, 
   request.mode = mode;
   request.rounding = static_cast<OperandRounding>(call.rounding);
   request.accumulator = accumulator_of(call);
+  request.reduces_in_16_bits = call.reduces_in_16_bits;
   request.tensor_core = tensor_core_of(context.compute_major, call.type_a);
   request.sm_count = context.sm_count;
   return make_plan(request);

@@ -33,7 +33,7 @@ LAYERS = {
 NO_CUDA = {"include", "config", "tools/ring", "tools/daemon", "tools/cli"}
 STAGES = {"policy", "intercept", "upgrade", "probe", "context", "ring_writer", "gemm_call", "gemm_types", "forms"}
 FORBIDDEN_STEMS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
-ALLOWED_NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+ALLOWED_NEEDED = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 HOT_BANNED = [
     (r"\bnew\b", "new"), (r"\bmalloc\b|\bcalloc\b", "malloc"), (r"std::string\b", "std::string"),
     (r"std::function\b", "std::function"), (r"\bmutex\b|pthread_mutex", "mutex"), (r"\bthrow\b", "throw"),
@@ -204,7 +204,7 @@ def check_shim_binary(root, build):
     dynamic = subprocess.run(["readelf", "-dW", library], capture_output=True, text=True, check=True).stdout
     needed = set(re.findall(r"\(NEEDED\).*\[(.+?)\]", dynamic))
     if not needed <= ALLOWED_NEEDED and not instrumented:
-        yield f"{library.name}: NEEDED {sorted(needed - ALLOWED_NEEDED)}; only libc, libm and ld-linux are allowed"
+        yield f"{library.name}: NEEDED {sorted(needed - ALLOWED_NEEDED)}; only libc and ld-linux are allowed"
     versions = subprocess.run(["readelf", "-VW", library], capture_output=True, text=True, check=True).stdout
     if "Version definition" in versions:
         yield f"{library.name}: defines symbol versions; a named node intercepts nothing"

@@ -67,7 +67,7 @@ std::string real_libraries() {
 TEST(Bindings_Object, NeedsTheCLibraryAlone) {
   const Ended readelf = run_program("readelf -dW " + kShim);
   ASSERT_EQ(readelf.code, 0) << readelf.output;
-  std::set<std::string> allowed = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"};
+  std::set<std::string> allowed = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"};
   if (kInstrumented) allowed.insert({"libasan.so.8", "libubsan.so.1", "libtsan.so.2", "libgcc_s.so.1"});
   for (const std::string& needed : captures(readelf.output, R"(\(NEEDED\).*\[(.*)\])")) {
     EXPECT_TRUE(allowed.count(needed) == 1) << needed;

@@ -377,6 +377,46 @@ TEST(BugCases, P12Fp8FastAccumulation) {
   }
 }
 
+// QUIET. Split-K keeps its partial results in 16 bits where the handle lets it: coarser, and not the hardware's fault.
+// A library that does so against the handle's word is seen.
+TEST(BugCases, P13PartialResultsIn16Bits) {
+  for (const char* type : {"bf16", "f16"}) {
+    for (const char* shape : {"256x64x4096xnnx1", "192x96x1024xtnx2"}) {
+      const auto call = [&](const char* math) {
+        const std::string four = std::string(type) + "," + type + "," + type + "," + type;
+        return std::string("cublasGemmStridedBatchedEx types=") + four + " shape=" + shape + " math=" + math;
+      };
+      SCOPED_TRACE(call("default"));
+      const Settings coarse = {{"HOSTCUDA_ORDER", "h100/split6x16"}};
+      // There is something to be quiet about: the bits are others.
+      EXPECT_FALSE(run(unguarded(one_call(call("default"), coarse))).printed ==
+                   run(unguarded(one_call(call("whole"), coarse))).printed);
+      for (const char* mode : {"observe", "detect", "repair"}) {
+        for (const char* upgrade : {"call", "off"}) {
+          SCOPED_TRACE(std::string(mode) + " " + upgrade);
+          Settings settings = coarse;
+          settings["SDCGUARD_MODE"] = mode;
+          settings["SDCGUARD_UPGRADE"] = upgrade;
+          const Left left = run(one_call(call("default"), settings));
+          EXPECT_EQ(left.errors, "");
+          ASSERT_EQ(left.calls.size(), 1u);
+          EXPECT_EQ(left.coverage.entries_named, 0u);
+          EXPECT_TRUE(left.calls[0].outcome == Outcome::kClean || left.calls[0].outcome == Outcome::kBenign)
+              << outcomes(left);
+        }
+      }
+    }
+  }
+  // Products that cancel show it most: quiet where the handle allows it, seen where it does not.
+  const Settings observe = {{"SDCGUARD_MODE", "observe"}, {"HOSTCUDA_ORDER", "h100/split6x16"}};
+  const Settings broken = {{"SDCGUARD_MODE", "observe"}, {"HOSTCUDA_ORDER", "h100/split6x16always"}};
+  const Left allowed = run(scene_of("cancelling", observe, 0));
+  EXPECT_EQ(allowed.coverage.entries_named, 0u);
+  EXPECT_TRUE(outcomes(allowed) == "clean" || outcomes(allowed) == "benign") << outcomes(allowed);
+  EXPECT_EQ(outcomes(run(scene_of("cancelling", observe, 1))), "clean");  // kept whole, as the handle says
+  EXPECT_EQ(outcomes(run(scene_of("cancelling", broken, 1))), "corrupt");
+}
+
 // QUIET. Runs differ from each other in their order of accumulation, on four streams of one handle.
 TEST(BugCases, P14OrdersDiffer) {
   std::set<std::string> results;

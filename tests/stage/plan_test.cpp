@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/elementary.h"
 #include "kernels/entry_bound.h"
 
 namespace sdcguard {
@@ -39,6 +40,17 @@ TEST(Plan, ClassesFollowTheDesign) {
   EXPECT_EQ(classes_of(4096, 40), 4u);  // at least eight columns a class
   EXPECT_EQ(classes_of(4096, 7), 1u);
   EXPECT_EQ(classes_of(4096, 1000000), 64u);
+}
+
+TEST(Elementary, AgreesWithLibm) {
+  for (double x = 1e-280; x < 1e280; x *= 1.7) {
+    EXPECT_NEAR(natural_log(x), std::log(x), 1e-14 * std::fabs(std::log(x)) + 1e-16);
+    EXPECT_NEAR(power(x, 0.056) / std::pow(x, 0.056), 1.0, 1e-13);
+    EXPECT_EQ(square_root(x), std::sqrt(x));
+  }
+  EXPECT_EQ(natural_log(1.0), 0.0);
+  EXPECT_EQ(exponential(0.0), 1.0);
+  for (int n = -1022; n <= 1023; ++n) EXPECT_EQ(power_of_two(n), std::ldexp(1.0, n));
 }
 
 TEST(Plan, LookScaleKeepsTheStatedRate) {

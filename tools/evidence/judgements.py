@@ -163,8 +163,8 @@ def needed(output):
     return Judgement(
         " ".join(sorted(needed)),
         {
-            "only libc, libm, ld-linux": needed
-            <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+            "only libc, ld-linux": needed
+            <= {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
         },
     )
 

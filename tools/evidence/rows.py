@@ -171,7 +171,7 @@ class Rows:
         shim, stages = "$B/lib/libsdcguard.so", "$B/libsdcguard_stages.a"
         yield Row(
             "needed",
-            "The shim needs libc, libm and ld-linux alone.",
+            "The shim needs libc and ld-linux alone.",
             f"readelf -dW {shim}",
             judge.needed,
             [

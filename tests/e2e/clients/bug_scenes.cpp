@@ -134,6 +134,45 @@ void empty(int) {
 }
 
 // Four streams on one handle, long sums in FP32 and BF16, the same product again and again.
+// Partial sums of hundreds that cancel: D is near 0, and what a split of k is rounded to shows. `count` not 0: the
+// handle forbids reductions in 16 bits.
+void cancelling(int count) {
+  constexpr int kRows = 256, kColumns = 64, kInner = 4096;
+  std::vector<__nv_bfloat16> a(size_t{kRows} * kInner), b(size_t{kInner} * kColumns);
+  uint64_t state = 7;
+  const auto positive = [&state] {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return 0.5f + static_cast<float>(state >> 40) * 0x1p-25f;
+  };
+  for (int i = 0; i < kRows; ++i) {
+    for (int l = 0; l < kInner / 2; ++l) {
+      const auto value = static_cast<__nv_bfloat16>(positive());
+      a[static_cast<size_t>(l) * kRows + i] = a[static_cast<size_t>(l + kInner / 2) * kRows + i] = value;
+    }
+  }
+  for (int j = 0; j < kColumns; ++j) {
+    for (int l = 0; l < kInner / 2; ++l) {
+      const float value = float_of(static_cast<__nv_bfloat16>(positive()));
+      b[static_cast<size_t>(j) * kInner + l] = static_cast<__nv_bfloat16>(value);
+      b[static_cast<size_t>(j) * kInner + l + kInner / 2] = static_cast<__nv_bfloat16>(-value);
+    }
+  }
+  Handles handles;
+  Array<__nv_bfloat16> a_dev(a.size()), b_dev(b.size()), d(size_t{kRows} * kColumns);
+  a_dev.upload(a);
+  b_dev.upload(b);
+  if (count != 0) {
+    check(cublasSetMathMode(handles.cublas, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
+  }
+  const float one = 1, none = 0;
+  check(cublasGemmEx(handles.cublas, CUBLAS_OP_N, CUBLAS_OP_N, kRows, kColumns, kInner, &one, a_dev.get(), CUDA_R_16BF,
+                     kRows, b_dev.get(), CUDA_R_16BF, kInner, &none, d.get(), CUDA_R_16BF, kRows, CUBLAS_COMPUTE_32F,
+                     CUBLAS_GEMM_DEFAULT),
+        "cublasGemmEx");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  write(d.download());
+}
+
 void streams(int rounds) {
   constexpr int kSize = 64, kInner = 4096, kStreams = 4;
   const Handles handles;
@@ -326,6 +365,7 @@ struct Scene {
   void (*run)(int count);
 };
 constexpr Scene kScenes[] = {{"empty", empty},
+                             {"cancelling", cancelling},
                              {"streams", streams},
                              {"capture", capture},
                              {"far_columns", far_columns},

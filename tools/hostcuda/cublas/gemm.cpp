@@ -91,6 +91,7 @@ cublasStatus_t enqueue_product(const GemmArguments& x, gemm::Compute compute) {
   matmul.transpose_a = x.transa != CUBLAS_OP_N;
   matmul.transpose_b = x.transb != CUBLAS_OP_N;
   matmul.compute = compute;
+  matmul.whole_partials = (x.handle->math_mode & int{CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION}) != 0;
   matmul.alpha = hostcuda_scalar(x.alpha, scalar_type, scalars_on_device);
   matmul.beta = hostcuda_scalar(x.beta, scalar_type, scalars_on_device);
   log_call(x.name);

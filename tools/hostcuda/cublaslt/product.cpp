@@ -401,6 +401,7 @@ class Run {
     product.out = raw_.get();
     product.out_ld = call_.m;
     product.out_stride = call_.m * call_.n;
+    product.narrow_result = !call_.whole_partials && gemm::bytes_of(call_.d.type) == 2;
     product.device = hostcuda_device_board(job_.device);  // fault plans name boards
     hostcuda_device_uuid(job_.device, product.uuid);
     product.stream = reinterpret_cast<uint64_t>(job_.stream);

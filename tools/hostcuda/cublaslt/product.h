@@ -67,6 +67,7 @@ struct Matmul {
   Matrix a, b;  // as stored, before op
   bool transpose_a, transpose_b;
   gemm::Compute compute;
+  bool whole_partials;  // split-K may not keep its partial results in 16 bits
   Scalar alpha, beta;
   Matrix c;  // m x n; read only where beta is not 0
   Matrix d;  // m x n; may be c

@@ -162,17 +162,26 @@ void unbroken_sums(const FloatProduct& job, const View& a, const View& b, const 
   }
 }
 
-// k in parts of `length` products, each by sum_part, added to nearest in their order.
+void narrow(const OutView& out, const Extent& extent, Type type) {
+  for (int64_t j = 0; j < extent.n; ++j) {
+    for (int64_t i = 0; i < extent.m; ++i) out.at(i, j) = narrowed(type, out.at(i, j));
+  }
+}
+
+// k in parts of `length` products, each by sum_part, added to nearest in their order. `narrow_to`: what each part is
+// rounded to first; null: it is not.
 template <typename SumPart>
 void sum_of_parts(const View& a, const View& b, const OutView& out, const Extent& extent, int64_t length,
-                  const SumPart& sum_part) {
+                  const Type* narrow_to, const SumPart& sum_part) {
   sum_part(a, b, out, Extent{extent.m, extent.n, std::min(length, extent.k)});
   if (length >= extent.k) return;
+  if (narrow_to != nullptr) narrow(out, extent, *narrow_to);
   std::vector<float> part(static_cast<size_t>(extent.m * extent.n));
   const OutView part_view{part.data(), 1, extent.m};
   for (int64_t begin = length; begin < extent.k; begin += length) {
     sum_part(a.from(0, begin), b.from(begin, 0), part_view,
              Extent{extent.m, extent.n, std::min(length, extent.k - begin)});
+    if (narrow_to != nullptr) narrow(part_view, extent, *narrow_to);
     for (int64_t j = 0; j < extent.n; ++j) {
       for (int64_t i = 0; i < extent.m; ++i) {
         const float total = out.at(i, j) + part_view.at(i, j);
@@ -212,10 +221,11 @@ void float_entry(const FloatProduct& job, int64_t batch_entry) {
     a = widened(a, extent.m, extent.k, &wide_a);
     b = widened(b, extent.k, extent.n, &wide_b);
   }
-  sum_of_parts(a, b, out, extent, slice_products(job.order, job.chain, extent.k),
+  const Type* narrow_to = narrows(job.order, product.a.type, true) ? &product.a.type : nullptr;
+  sum_of_parts(a, b, out, extent, slice_products(job.order, job.chain, extent.k), narrow_to,
                [&](const View& slice_a, const View& slice_b, const OutView& slice_out, const Extent& slice) {
                  const int64_t length = job.chain.promotion == 0 ? slice.k : job.chain.promotion;
-                 sum_of_parts(slice_a, slice_b, slice_out, slice, length,
+                 sum_of_parts(slice_a, slice_b, slice_out, slice, length, nullptr,
                               [&](const View& part_a, const View& part_b, const OutView& part_out, const Extent& part) {
                                 unbroken_sums(job, part_a, part_b, part_out, part);
                               });
@@ -307,10 +317,14 @@ Status hostcuda_gemm_run(const Product* product, Outcome* outcome) {
   const Status supported = hostcuda_gemm_supports(product->a.type, product->b.type, product->compute);
   if (supported != Status::kOk) return supported;
   if (product->m == 0 || product->n == 0 || product->batch == 0) return Status::kOk;
-  hostcuda::gemm::compute_product(set.order, set.threads, *product);
+  hostcuda::gemm::Order order = set.order;
+  if (order.narrow_partials == hostcuda::gemm::NarrowPartials::kWhereAllowed && !product->narrow_result) {
+    order.narrow_partials = hostcuda::gemm::NarrowPartials::kNever;
+  }
+  hostcuda::gemm::compute_product(order, set.threads, *product);
   if (set.plan.rules.empty()) return Status::kOk;
   std::vector<Skipped> skipped;
-  outcome->injected = hostcuda::gemm::inject_faults(set.plan, set.order, *product, set.log, &skipped);
+  outcome->injected = hostcuda::gemm::inject_faults(set.plan, order, *product, set.log, &skipped);
   if (!skipped.empty()) {
     auto* copy = new Skipped[skipped.size()];
     std::copy(skipped.begin(), skipped.end(), copy);

@@ -16,7 +16,8 @@
 //     hostcuda_gemm_release(&outcome);
 //
 // Settings are read from the environment once, at the first call of any function here:
-//   HOSTCUDA_ORDER      h100 (default) a100 ada v100 b200 rounded16 sequential, or one of these with /splitS (order.h)
+//   HOSTCUDA_ORDER      h100 (default) a100 ada v100 b200 rounded16 sequential, or one of these with /splitS or
+//                       /splitSx16 (order.h)
 //   HOSTCUDA_FAULTS     path of a TOML file, or TOML text (faults.h); HOSTCUDA_FAULT_LOG: path of the injection log
 //   HOSTCUDA_GEMM_THREADS  threads a large product may use (default: the cores of this process)
 // A wrong HOSTCUDA_ORDER or HOSTCUDA_GEMM_THREADS prints one line that lists what is allowed and ends the process with
@@ -110,6 +111,7 @@ struct Product {
   void* out;           // sum_type(compute); host memory of the caller, column-major; overwritten (k = 0: zeros)
   int64_t out_ld;      // elements, at least m
   int64_t out_stride;  // elements between batch entries, at least out_ld n
+  bool narrow_result;  // D has 16 bits and split-K may keep its partial results in them (orders NAME/splitSx16)
   // For fault matching and the injection log only.
   int32_t device;  // ordinal
   uint8_t uuid[16];

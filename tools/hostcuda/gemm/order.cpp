@@ -11,7 +11,9 @@
 namespace hostcuda::gemm {
 namespace {
 
-constexpr char kAllowed[] = "h100 a100 ada v100 b200 rounded16 sequential, or NAME/splitS with S from 1 to 64";
+constexpr char kAllowed[] =
+    "h100 a100 ada v100 b200 rounded16 sequential, or NAME/splitS, NAME/splitSx16 or NAME/splitSx16always with S from "
+    "1 to 64";
 constexpr int kBlockProducts = 16;
 constexpr int kMaxSplits = 64;
 constexpr int64_t kPromotion = 128;
@@ -182,10 +184,18 @@ bool parse_order(std::string_view text, Order* order, std::string* error) {
   const size_t slash = text.find('/');
   const std::string_view base = text.substr(0, slash);
   int splits = 1;
+  NarrowPartials narrow_partials = NarrowPartials::kNever;
   bool good = true;
   if (slash != std::string_view::npos) {
-    const std::string_view rest = text.substr(slash + 1);
-    good = rest.starts_with("split") && rest.size() > 5;
+    std::string_view rest = text.substr(slash + 1);
+    const size_t narrow = rest.find("x16");
+    if (narrow != std::string_view::npos) {
+      const std::string_view when = rest.substr(narrow + 3);
+      narrow_partials = when.empty() ? NarrowPartials::kWhereAllowed : NarrowPartials::kAlways;
+      good = when.empty() || when == "always";
+      rest = rest.substr(0, narrow);
+    }
+    good = good && rest.starts_with("split") && rest.size() > 5;
     if (good) {
       const char* last = rest.data() + rest.size();
       const auto result = std::from_chars(rest.data() + 5, last, splits);
@@ -198,8 +208,9 @@ bool parse_order(std::string_view text, Order* order, std::string* error) {
     *error = "\"" + std::string(text) + "\" is not an accumulation order; allowed: " + kAllowed;
     return false;
   }
-  *order = Order{std::string(text),         found->rule, found->step, found->fp8_step, found->has_bf16, found->has_fp8,
-                 found->compute_capability, splits};
+  *order =
+      Order{std::string(text),         found->rule, found->step,    found->fp8_step, found->has_bf16, found->has_fp8,
+            found->compute_capability, splits,      narrow_partials};
   return true;
 }
 
@@ -331,7 +342,8 @@ float replay_entry(const Order& order, Type type_a, Type type_b, Compute compute
   const int64_t slice = slice_products(order, chain, k);
   float total = 0.0f;
   for (int64_t begin = 0; begin < k; begin += slice) {
-    const float part = replay_slice(chain, compute, a, b, begin, std::min(k, begin + slice), fault);
+    float part = replay_slice(chain, compute, a, b, begin, std::min(k, begin + slice), fault);
+    if (narrows(order, type_a, slice < k)) part = narrowed(type_a, part);
     total = begin == 0 ? part : round_if(compute, total + part);
   }
   return std::isnan(total) ? std::bit_cast<float>(kCanonicalNan) : total;
@@ -383,6 +395,17 @@ float half_to_float(uint16_t bits) {
   if (magnitude >= 0x0400) return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
   const float value = static_cast<float>(magnitude) * 0x1p-24f;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+}
+
+bool narrows(const Order& order, Type type, bool sliced) {
+  return order.narrow_partials != NarrowPartials::kNever && sliced && (type == Type::kFp16 || type == Type::kBf16);
+}
+
+float narrowed(Type type, float value) {
+  if (type == Type::kFp16) return round_to_half(value);
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7FFFFFFFu) >= 0x7F800000u) return value;
+  return std::bit_cast<float>((bits + 0x7FFFu + (bits >> 16 & 1u)) & 0xFFFF0000u);
 }
 
 float round_to_half(float value) {

@@ -61,6 +61,10 @@ enum class Rule : uint8_t {
   kSequential,  // acc = fma(a, b, acc)
 };
 
+// Whether split-K rounds its partial results to the operands' 16 bits before it adds them up: as libraries do where the
+// program lets them (Product::narrow_result), or even where it does not, which is a fault.
+enum class NarrowPartials : uint8_t { kNever, kWhereAllowed, kAlways };
+
 struct Order {
   std::string name;  // as given, for output
   Rule rule;
@@ -70,9 +74,11 @@ struct Order {
   bool has_fp8;
   int compute_capability;  // times ten
   int splits;              // S >= 1: k in S slices, each from +0, partial results added RN in slice order
+  NarrowPartials narrow_partials;
 };
 
-// Reads NAME or NAME/splitS, S in [1, 64]. False: *error says what was wrong and lists what is allowed.
+// Reads NAME, NAME/splitS, NAME/splitSx16 (kWhereAllowed) or NAME/splitSx16always, S in [1, 64]. False: *error says
+// what was wrong and lists what is allowed.
 bool parse_order(std::string_view text, Order* order, std::string* error);
 
 // How an order sums products of given operands into FP32: what replay_entry and the fast paths share.
@@ -131,5 +137,9 @@ float e5m2_to_float(uint8_t bits);
 // The value of an FP16 bit pattern, and the FP16 nearest to a float (ties to even, NaN kept) as a float.
 float half_to_float(uint16_t bits);
 float round_to_half(float value);
+
+// Whether an order rounds its partial results for operands of that type; and to what.
+bool narrows(const Order& order, Type type, bool sliced);
+float narrowed(Type type, float value);
 
 }  // namespace hostcuda::gemm
