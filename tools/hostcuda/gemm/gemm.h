@@ -111,12 +111,13 @@ struct Product {
   void* out;           // sum_type(compute); host memory of the caller, column-major; overwritten (k = 0: zeros)
   int64_t out_ld;      // elements, at least m
   int64_t out_stride;  // elements between batch entries, at least out_ld n
-  bool narrow_result;  // D has 16 bits and split-K may keep its partial results in them (orders NAME/splitSx16)
   // For fault matching and the injection log only.
   int32_t device;  // ordinal
   uint8_t uuid[16];
   uint64_t stream;
   uint64_t index;  // from hostcuda_gemm_next_index
+  // D has 16 bits, and split-K may keep its partial results in them (orders NAME/splitSx16).
+  bool narrow_result = false;
 };
 
 // A rectangle of D that the device "did not write": D(row .. row + rows, col .. col + cols) of one batch entry.
