@@ -73,7 +73,8 @@ Trial::Trial(const Call& call, Libraries& libraries) : call_(call), libraries_(l
   if (any_beta) {
     c_.fill(call.data_c, random);
     for (size_t e = 0, g = 0, left = 0; e < c_.entries.size(); ++e, --left) {
-      for (; left == 0; ++g) left = static_cast<size_t>(call.groups[g].count);
+      for (; left == 0 && g < call.groups.size(); ++g) left = static_cast<size_t>(call.groups[g].count);
+      if (left == 0) break;  // the place of a batch of nothing
       const Matrix& matrix = c_.entries[e];
       for (int64_t j = 0; call.groups[g - 1].beta == 0 && !is_integer(call.c) && j < matrix.cols; ++j) {
         for (int64_t i = 0; i < matrix.rows; ++i) c_.set(matrix.at(i, j), std::numeric_limits<double>::quiet_NaN());
