@@ -49,25 +49,6 @@ int64_t parts(int64_t n, int64_t size) {
 
 }  // namespace
 
-uint32_t element_bytes(DataType type) {
-  switch (type) {
-    case DataType::kF64:
-      return 8;
-    case DataType::kF32:
-    case DataType::kI32:
-      return 4;
-    case DataType::kBF16:
-    case DataType::kF16:
-      return 2;
-    case DataType::kE4M3:
-    case DataType::kE5M2:
-    case DataType::kI8:
-      return 1;
-    default:
-      return 0;
-  }
-}
-
 TensorCore tensor_core_of(uint32_t compute_major, DataType type) {
   // ../data/tensor-core/README.md: measured steps. FP32 here means TF32 products.
   if (type == DataType::kE4M3 || type == DataType::kE5M2) {

@@ -25,6 +25,26 @@
 
 namespace sdcguard {
 
+// Bytes of an element; 0 for a type that is not handled.
+inline constexpr uint32_t element_bytes(DataType type) {
+  switch (type) {
+    case DataType::kF64:
+      return 8;
+    case DataType::kF32:
+    case DataType::kI32:
+      return 4;
+    case DataType::kBF16:
+    case DataType::kF16:
+      return 2;
+    case DataType::kE4M3:
+    case DataType::kE5M2:
+    case DataType::kI8:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
 enum class Kernel : uint32_t { kFold, kOperand, kProduct, kRecompute, kRepair, kFinish, kKeep, kPointers };
 inline constexpr uint32_t kKernelCount = 8;
 // Names in the fatbin: first one a Kernel, in its order.
@@ -132,6 +152,5 @@ double look_scale_of(double cells);                                    // MATH.m
 double short_sum_factor(int64_t n2);                                   // MATH.md "look"
 double hoeffding_scale_of(double tests);                               // MATH.md "block sums"
 double sigma_envelope_of(int64_t n2, const AccumulationNoise& noise);  // MATH.md "envelope"
-uint32_t element_bytes(DataType type);                                 // 0 for a type that is not handled
 
 }  // namespace sdcguard

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "kernels/plan.h"
 #include "shim/cublas_abi.h"
 #include "shim/gemm_types.h"
 #include "shim/resolve.h"
@@ -86,16 +87,16 @@ bool elements_are_distinct(const MatrixView& view, int64_t n1, int64_t n3, int64
 
 // True when two views of the same shape may share memory without being the same matrix.
 bool partly_overlap(const MatrixView& x, const MatrixView& y, int64_t n1, int64_t n3, int64_t batch) {
-  const int64_t x_bytes = extent(x, n1, n3, batch) * bytes_of(x.type);
-  const int64_t y_bytes = extent(y, n1, n3, batch) * bytes_of(y.type);
+  const int64_t x_bytes = extent(x, n1, n3, batch) * element_bytes(x.type);
+  const int64_t y_bytes = extent(y, n1, n3, batch) * element_bytes(y.type);
   // A negative batch stride reaches below the address.
   auto low = [batch](const MatrixView& view) {
     return static_cast<int64_t>(view.address) +
-           (view.batch_stride < 0 ? view.batch_stride * (batch - 1) * bytes_of(view.type) : 0);
+           (view.batch_stride < 0 ? view.batch_stride * (batch - 1) * element_bytes(view.type) : 0);
   };
   if (low(x) + x_bytes <= low(y) || low(y) + y_bytes <= low(x)) return false;
   // Column blocks of one buffer: the same pitch, and every row of one falls between the rows of the other.
-  const int64_t size = bytes_of(x.type);
+  const int64_t size = element_bytes(x.type);
   const int64_t pitch = x.row_stride;
   const int64_t distance = static_cast<int64_t>(y.address) - static_cast<int64_t>(x.address);
   if (x.type == y.type && x.col_stride == 1 && y.col_stride == 1 && pitch == y.row_stride && pitch > 0 &&
@@ -389,7 +390,7 @@ Reason read_gemm(GemmCall& call, const CallArguments& x) {
   read_scalars(call, on_host ? x.alpha : nullptr, on_host ? x.beta : nullptr);
   if (const Reason reason = judge_types(call); reason != Reason::kNone) return reason;
   if (const Reason reason = judge_math_mode(call, math_mode); reason != Reason::kNone) return reason;
-  call.reduces_in_16_bits = bytes_of(call.type_d) == 2 && (math_mode & kMathDisallowReducedReduction) == 0;
+  call.reduces_in_16_bits = element_bytes(call.type_d) == 2 && (math_mode & kMathDisallowReducedReduction) == 0;
   // Without a product there is nothing to check, and A and B are not read.
   if (!call.scalars_on_device && call.alpha == 0.0) return Reason::kEmpty;
 
@@ -559,7 +560,7 @@ Reason read_lt_epilogue(GemmCall& call, uint32_t epilogue, bool row_order) {
     call.epilogue |= kEpilogueAux;
     if (call.batch == 1) call.aux_batch_stride = 0;
     call.aux_type = aux_type == -1 ? call.type_d : data_type(aux_type);
-    if (gelu && (bytes_of(call.aux_type) == 0 || is_fp8(call.aux_type))) return Reason::kUnsupportedEpilogue;
+    if (gelu && (element_bytes(call.aux_type) == 0 || is_fp8(call.aux_type))) return Reason::kUnsupportedEpilogue;
   }
   return Reason::kNone;
 }
@@ -642,7 +643,7 @@ Reason read_lt(GemmCall& call) {
   if (reason = read_lt_scales(call); reason != Reason::kNone) return reason;
   if (reason = read_lt_epilogue(call, epilogue, d.row_order); reason != Reason::kNone) return reason;
   // The algorithm's own reduction scheme is not read: what it may be is assumed.
-  call.reduces_in_16_bits = bytes_of(call.type_d) == 2;
+  call.reduces_in_16_bits = element_bytes(call.type_d) == 2;
   if (is_fp8(call.type_a)) {
     int8_t fast = 0;
     if (!read_desc(library, arguments.desc, kDescFastAccum, &fast)) fast = 0;
@@ -749,7 +750,7 @@ GemmCall group_of(const GemmCall& call, int64_t group, uint64_t call_id) noexcep
   x.ldb = groups.at(groups.ldb, group);
   x.ldc = groups.at(groups.ldc, group);
   x.batch = groups.at(groups.sizes, group);
-  const int64_t scalar_bytes = bytes_of(data_type(one.scale_type));
+  const int64_t scalar_bytes = element_bytes(data_type(one.scale_type));
   x.alpha = offset(x.alpha, group, scalar_bytes);
   x.beta = offset(x.beta, group, scalar_bytes);
   x.a = offset(x.a, first, sizeof(void*));

@@ -84,25 +84,6 @@ DataType data_type(int cuda_type) noexcept {
   }
 }
 
-int64_t bytes_of(DataType type) noexcept {
-  switch (type) {
-    case DataType::kF64:
-      return 8;
-    case DataType::kF32:
-    case DataType::kI32:
-      return 4;
-    case DataType::kBF16:
-    case DataType::kF16:
-      return 2;
-    case DataType::kE4M3:
-    case DataType::kE5M2:
-    case DataType::kI8:
-      return 1;
-    default:
-      return 0;
-  }
-}
-
 int scale_type_of(int compute_type) noexcept {
   switch (compute_type) {
     case kCompute16F:

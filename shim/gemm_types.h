@@ -10,8 +10,6 @@ namespace sdcguard {
 // A cudaDataType; kOther for those that are not understood (complex, FP4, 4-bit and 16-bit integers).
 DataType data_type(int cuda_type) noexcept;
 
-int64_t bytes_of(DataType type) noexcept;  // 0 for kNone and kOther
-
 // The type of alpha and beta that the cublas family takes with a compute type (cublasGemmEx's table).
 int scale_type_of(int compute_type) noexcept;
 

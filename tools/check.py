@@ -31,7 +31,6 @@ LAYERS = {
     "examples": set(),
 }
 NO_CUDA = {"include", "config", "tools/ring", "tools/daemon", "tools/cli"}
-STAGES = {"policy", "intercept", "upgrade", "probe", "context", "ring_writer", "gemm_call", "gemm_types", "forms"}
 FORBIDDEN_STEMS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 ALLOWED_NEEDED = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 HOT_BANNED = [
