@@ -247,13 +247,15 @@ void add(uint64_t& counter, uint64_t amount) {
 constexpr uint64_t kMostFoldBytes = uint64_t{4} << 20;  // larger folds are made afresh: one block publishes a fold
 
 // A B that may come again keeps its sign draws, and so its fold: both are functions of what is known of it, the draws
-// without its address, so that all ranks draw alike.
-void use_fold_cache(ProbePlan& plan, const GemmCall& call, Ticket& ticket, ContextState& context, uint64_t seed) {
+// without its address and whether or not there is memory to keep it, so that all ranks draw alike.
+void use_fold_cache(ProbePlan& plan, const GemmCall& call, Ticket& ticket, ContextState& context,
+                    const Config& config) {
   ProbeParams& p = plan.params;
-  if (context.fold_arena == 0 || p.plan == Plan::kRecompute || call.b.pointers != 0 || p.fold_bytes > kMostFoldBytes) {
+  if (config.fold_cache == FoldCaching::kOff || p.plan == Plan::kRecompute || call.b.pointers != 0 ||
+      p.fold_bytes > kMostFoldBytes) {
     return;
   }
-  uint64_t known = seed;
+  uint64_t known = config.seed;
   for (const uint64_t value :
        {static_cast<uint64_t>(p.b.row_stride), static_cast<uint64_t>(p.b.col_stride),
         static_cast<uint64_t>(p.b.batch_stride), static_cast<uint64_t>(p.fold_batch), static_cast<uint64_t>(p.b.type),
@@ -302,7 +304,7 @@ Issued issue_checked(const GemmCall& call, Ticket& ticket, const Place& place, c
       return {issue_original(call), Reason::kNoWorkspace};
     }
   }
-  use_fold_cache(plan, call, ticket, context, process.config.seed);
+  use_fold_cache(plan, call, ticket, context, process.config);
   bind(plan, call, ticket, context, stream.scratch, delivered);
 
   Probe probe(*place.api, context, stream, app_stream, plan);
