@@ -8,6 +8,7 @@
 #include <string>
 
 #include "program.h"
+#include "tests/scratch_folder.h"
 
 namespace sdcguard::e2e {
 namespace {
@@ -30,14 +31,12 @@ Ended run_bash(const std::string& script, const std::string& preload, const std:
 class ChildProcess : public testing::TestWithParam<const char*> {};
 
 TEST_P(ChildProcess, EndsAsItWouldAndPrintsNothingMore) {
-  char name[] = "/tmp/sdcguard-children-XXXXXX";
-  ASSERT_NE(mkdtemp(name), nullptr);
-  const std::string rings = std::string(name) + "/rings";
+  const ScratchFolder folder;
+  const std::string rings = folder / "rings";
   const Ended bare = run_bash(GetParam(), "", rings), preloaded = run_bash(GetParam(), kShim, rings);
   EXPECT_EQ(preloaded.output, bare.output);
   EXPECT_EQ(preloaded.code, bare.code);
   EXPECT_FALSE(fs::exists(rings)) << "a ring was made by a process without a product";
-  fs::remove_all(name);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "config/config.h"
+#include "tests/scratch_folder.h"
 #include "tests/unit/ring_forge.h"
 
 extern char** environ;
@@ -38,7 +39,7 @@ std::string text_of(const std::string& path) {
 // Runs bin/sdcguard of `prefix` to its end, with these variables besides the caller's own.
 Ended sdcguard(std::vector<std::string> arguments, const std::map<std::string, std::string>& set = {},
                const std::string& prefix = SDCGUARD_BUILD_DIR) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   const std::string out = folder.path() + "/out", err = folder.path() + "/err";
   arguments.insert(arguments.begin(), prefix + "/bin/sdcguard");
   std::vector<std::string> variables;
@@ -73,7 +74,7 @@ std::string shim_path() {
 }
 
 TEST(Run_WrongSetting, IsRefusedBeforeTheProgramStarts) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   const std::string mark = folder.path() + "/started";
   const Ended every = sdcguard({"run", "--every", "0", "--", "touch", mark});
   EXPECT_EQ(every.exit_code, 2);
@@ -146,7 +147,7 @@ class Readers : public testing::Test {
     counters.unverified_calls[static_cast<size_t>(Reason::kCapture)] = 1;
     ring_.publish();
   }
-  ForgeFolder folder_;
+  ScratchFolder folder_;
   ForgedRing ring_;
 };
 
@@ -223,7 +224,7 @@ class WithoutShim {
   const std::string& path() const { return folder_.path(); }
 
  private:
-  ForgeFolder folder_;
+  ScratchFolder folder_;
 };
 
 TEST(Selftest_Pieces, PassTogether) {
@@ -248,7 +249,7 @@ class Demo : public testing::Test {
   std::vector<std::string> arguments() const {
     return {"demo", "--json", "--model", std::string(SDCGUARD_SOURCE_DIR) + "/.cache/model", "--sentences", sentences_};
   }
-  ForgeFolder folder_;
+  ScratchFolder folder_;
   const std::string sentences_ = folder_.path() + "/sentences.txt";
 };
 

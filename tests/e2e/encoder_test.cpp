@@ -22,6 +22,7 @@
 #include "examples/encoder/bfloat16.h"
 // The program is one executable, so its tokenizer is compiled in here a second time rather than linked.
 #include "examples/encoder/tokenizer.cpp"
+#include "tests/scratch_folder.h"
 
 namespace {
 
@@ -63,26 +64,6 @@ std::vector<float> read_floats(const fs::path& path) {
   return values;
 }
 
-// A folder of its own for each test, removed with it.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "sdcguard_encoder.XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
-    path_ = name;
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
-
 struct Finished {
   int exit_code = -1;
   std::string out, err;
@@ -96,7 +77,7 @@ std::string quoted(const std::string& text) {
 
 // bin/encoder with these arguments; nothing of sdcguard is preloaded.
 Finished run_encoder(const std::vector<std::string>& arguments) {
-  const Scratch scratch;
+  const sdcguard::ScratchFolder scratch;
   std::string command = "env -u LD_PRELOAD " + quoted(std::string(SDCGUARD_BUILD_DIR) + "/bin/encoder");
   for (const std::string& argument : arguments) command += " " + quoted(argument);
   command += " >" + quoted(scratch / "out") + " 2>" + quoted(scratch / "err");
@@ -201,7 +182,7 @@ const json& shipped_run() {
 }
 
 // The first three shipped sentences: enough for a test that the whole comparison is not the point of.
-fs::path three_sentences(const Scratch& scratch) {
+fs::path three_sentences(const sdcguard::ScratchFolder& scratch) {
   std::string text;
   for (std::size_t s = 0; s < 3; ++s) text += reference().document["sentences"][s]["text"].get<std::string>() + "\n";
   write_file(scratch / "sentences.txt", text);
@@ -209,7 +190,7 @@ fs::path three_sentences(const Scratch& scratch) {
 }
 
 // A copy of the model, weights by symbolic link, that a test may change.
-fs::path model_copy(const Scratch& scratch) {
+fs::path model_copy(const sdcguard::ScratchFolder& scratch) {
   const fs::path copy = scratch / "model";
   fs::create_directory(copy);
   fs::copy_file(model_folder() / "config.json", copy / "config.json");
@@ -270,7 +251,7 @@ TEST(Encoder_Bound, DrawsStayUnderTheRandomWalk) {
 }
 
 TEST(Encoder_Bound, RefusesAnotherActivation) {
-  const Scratch scratch;
+  const sdcguard::ScratchFolder scratch;
   const fs::path model = model_copy(scratch);
   json config = json::parse(read_file(model / "config.json"));
   config["hidden_act"] = "relu";
@@ -282,7 +263,7 @@ TEST(Encoder_Bound, RefusesAnotherActivation) {
 
 // Every kind of bias in turn, one layer of six: on the CPU, in the BIAS epilogue, in the GELU_BIAS epilogue.
 TEST(Encoder_Bound, RefusesOneDroppedBias) {
-  const Scratch scratch;
+  const sdcguard::ScratchFolder scratch;
   const fs::path sentences = three_sentences(scratch);
   const std::string original = read_file(model_folder() / "model.safetensors");
   uint64_t header_bytes = 0;
@@ -306,7 +287,7 @@ TEST(Encoder_Bound, RefusesOneDroppedBias) {
 }
 
 TEST(Encoder_Run, SameInputSameBits) {
-  const Scratch scratch;
+  const sdcguard::ScratchFolder scratch;
   const fs::path file = scratch / "embeddings.f32";
   const Finished run = run_encoder_json(model_folder(), kSentences, {"--repeat", "2", "--embeddings", file});
   ASSERT_EQ(run.exit_code, 0) << run.err;
@@ -317,14 +298,14 @@ TEST(Encoder_Run, SameInputSameBits) {
 }
 
 TEST(Encoder_Run, BatchesOfAnySizeAgreeWithTheReference) {
-  const Scratch scratch;
+  const sdcguard::ScratchFolder scratch;
   const Finished run = run_encoder_json(model_folder(), three_sentences(scratch), {"--batch", "2"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_LE(worst_ratio(json::parse(run.out)), 1.0);
 }
 
 TEST(Encoder_Run, TextOutputHasEmbeddingsAndTable) {
-  const Scratch scratch;
+  const sdcguard::ScratchFolder scratch;
   const fs::path sentences = three_sentences(scratch);
   const Finished run = run_encoder({"--model", model_folder(), "--sentences", sentences});
   ASSERT_EQ(run.exit_code, 0) << run.err;
@@ -336,7 +317,7 @@ TEST(Encoder_Run, TextOutputHasEmbeddingsAndTable) {
 }
 
 TEST(Encoder_Error, MissingOrBadFileIsOneLineAndExitOne) {
-  const Scratch scratch;
+  const sdcguard::ScratchFolder scratch;
   const std::string model = model_folder(), sentences = kSentences;
   const auto with = [&](const std::string& folder, const std::string& file) {
     return run_encoder({"--model", folder, "--sentences", file});
@@ -381,7 +362,7 @@ TEST(Encoder_Error, MissingOrBadFileIsOneLineAndExitOne) {
 }
 
 TEST(Encoder_Error, AbsentDeviceAndUnwritableOutput) {
-  const Scratch scratch;
+  const sdcguard::ScratchFolder scratch;
   const std::string model = model_folder(), sentences = three_sentences(scratch);
   expect_one_line_error(run_encoder({"--model", model, "--sentences", sentences, "--device", "1000"}),
                         "no device 1000");
@@ -419,7 +400,7 @@ TEST(Encoder_Tokenizer, AgreesWithThePublishedOne) {
 }
 
 TEST(Encoder_Tokenizer, ComparisonSeesOneLostPiece) {
-  const Scratch scratch;
+  const sdcguard::ScratchFolder scratch;
   std::string vocabulary = read_file(model_folder() / "vocab.txt");
   const std::size_t at = vocabulary.find("\n##ffa\n");
   ASSERT_NE(at, std::string::npos);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs a plain cuBLAS program on the host device, guarded or not, and collects all that it left.
 #include "guarded_program.h"
+#include "tests/scratch_folder.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -27,26 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kBuild = SDCGUARD_BUILD_DIR;
-
-// A private folder, removed with its contents.
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/sdcguard-e2e-XXXXXX";
-    if (mkdtemp(name) == nullptr) throw std::runtime_error("mkdtemp");
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string operator/(const char* name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words;
@@ -230,7 +211,7 @@ Program with(Program program, const std::string& setting, const std::string& val
 }
 
 Left run(const Program& program, Observe observe) {
-  const Folder folder;
+  const ScratchFolder folder;
   std::map<std::string, std::string> environment;
   // The last: a stage switched off from outside must turn tests red (tools/evidence.sh).
   for (const char* name : {"PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "HOSTCUDA_SKIP_KERNEL"}) {

@@ -13,6 +13,7 @@
 
 #include "program.h"
 #include "sdcguard/ring.h"
+#include "tests/scratch_folder.h"
 
 namespace sdcguard {
 namespace {
@@ -66,17 +67,14 @@ uint64_t calls_in_rings(const std::filesystem::path& folder) {
 }
 
 TEST_P(Routes, PassTheShippedShimAndAreCounted) {
-  char name[] = "/tmp/sdcguard-routes-XXXXXX";
-  ASSERT_NE(mkdtemp(name), nullptr);
-  const std::filesystem::path folder = name;
+  const ScratchFolder folder;
   // No GPU is behind the stubs, so every call is unverified, passed through, and counted.
   const Ended ended = run_program(with_shim(std::string(SDCGUARD_BUILD_DIR) + "/lib/libsdcguard.so",
-                                            "SDCGUARD_EVERY=1 SDCGUARD_RING_DIR=" + folder.string(),
+                                            "SDCGUARD_EVERY=1 SDCGUARD_RING_DIR=" + folder.path(),
                                             std::string("client_dl ") + GetParam().name));
   EXPECT_EQ(ended.code, 0);
   EXPECT_EQ(ended.output, "ok\n");
-  EXPECT_EQ(calls_in_rings(folder), GetParam().products);
-  std::filesystem::remove_all(folder);
+  EXPECT_EQ(calls_in_rings(folder.path()), GetParam().products);
 }
 
 INSTANTIATE_TEST_SUITE_P(Interposition, Routes,

@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "tests/hostcuda/product_reference.h"
+#include "tests/scratch_folder.h"
 #include "tools/hostcuda/core.h"
 
 namespace {
@@ -363,8 +364,8 @@ TEST_F(CublasTest, Handle_StateIsKept) {
 TEST_F(CublasTest, Logger_NamesTheCallsWhereItIsToldTo) {
   static std::vector<std::string> heard;
   heard.clear();
-  const std::string path = testing::TempDir() + "cublas_test.log";
-  std::filesystem::remove(path);
+  const sdcguard::ScratchFolder folder;
+  const std::string path = folder / "log";
   ASSERT_EQ(cublasSetLoggerCallback([](const char* line) { heard.emplace_back(line); }), CUBLAS_STATUS_SUCCESS);
   const DeviceBytes x(constant_numbers(kFp32, 1, 3.0));
   const float one = 1.0f;
@@ -390,7 +391,6 @@ TEST_F(CublasTest, Logger_NamesTheCallsWhereItIsToldTo) {
   written << std::ifstream(path).rdbuf();
   EXPECT_EQ(written.str(), said);
   EXPECT_EQ(cublasLoggerConfigure(1, 0, 0, "/no/such/folder/log"), CUBLAS_STATUS_INVALID_VALUE);
-  std::filesystem::remove(path);
 }
 
 TEST(Handle, NullIsNotInitialized) {

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "tests/hostcuda/lt_reference.h"
+#include "tests/scratch_folder.h"
 
 namespace {
 
@@ -1228,13 +1229,11 @@ TEST_F(LtTypesDeathTest, Orders_OfferWhatTheirDeviceHas) {
 }
 
 TEST_F(LtTypesDeathTest, Faults_ShowInDAndInTheLogOfEachType) {
-  const std::string path = testing::TempDir() + "lt_types_faults." + std::to_string(getpid());
   for (const Types& types : kTypes) {
+    const sdcguard::InheritedFile log("HOSTCUDA_FAULT_LOG");
     EXPECT_EXIT(
         {
-          const std::string log = path + "." + std::to_string(getpid());
           setenv("HOSTCUDA_FAULTS", "[[fault]]\nkind = \"output\"\nproducts = 1\nrow = 2\ncol = 3", 1);
-          setenv("HOSTCUDA_FAULT_LOG", log.c_str(), 1);
           Spec spec{types};
           if (types.d == CUDA_R_8I) spec.alpha = 0x1p-10L;  // else D saturates with and without the fault
           const std::vector<unsigned char> clean = result_of(spec);
@@ -1243,7 +1242,7 @@ TEST_F(LtTypesDeathTest, Faults_ShowInDAndInTheLogOfEachType) {
           for (size_t i = 0; i < clean.size(); i += static_cast<size_t>(fields_of(types.d).bytes)) {
             wrong += std::memcmp(&clean[i], &faulty[i], static_cast<size_t>(fields_of(types.d).bytes)) != 0 ? 1 : 0;
           }
-          std::ifstream stream(log);
+          std::ifstream stream(log.path());
           std::string line;
           int64_t lines = 0;
           bool named = true;
@@ -1252,7 +1251,6 @@ TEST_F(LtTypesDeathTest, Faults_ShowInDAndInTheLogOfEachType) {
             named &= line.find("\"row\":2,\"col\":3") != std::string::npos &&
                      line.find("\"effect\":true") != std::string::npos;
           }
-          std::filesystem::remove(log);
           _exit(!clean.empty() && wrong == 1 && lines == 1 && named ? 0 : 1);
         },
         testing::ExitedWithCode(0), "")

@@ -12,6 +12,7 @@
 
 #include "kernels/simt_host.h"
 #include "tests/hostcuda/device_fixture.h"
+#include "tests/scratch_folder.h"
 
 namespace hostcuda_test {
 namespace {
@@ -163,7 +164,8 @@ TEST_F(DriverRules, OldStyleLaunchesKeepWhatWasSet) {
 
 TEST_F(DriverRules, ModulesComeFromFilesToo) {
   load();
-  const std::string path = testing::TempDir() + "hostcuda_image";
+  const sdcguard::ScratchFolder folder;
+  const std::string path = folder / "image";
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(&image_), sizeof image_);
   CUmodule module = nullptr;
   CUfunction function = nullptr;
@@ -236,22 +238,19 @@ TEST_F(DriverRules, CallsAreCountedAndTracedByThread) {
 }
 
 TEST_F(DriverRules, TraceFileTellsDriverFromRuntime) {
-  const std::string path = testing::TempDir() + "hostcuda_trace";
-  setenv("HOSTCUDA_TRACE", path.c_str(), 1);  // for the process that the death test starts
+  const sdcguard::InheritedFile trace("HOSTCUDA_TRACE");
   EXPECT_EXIT(
       {
         CUdevice device = 0;
         reinterpret_cast<CUresult (*)(CUdevice*, int)>(hostcuda_driver("cuDeviceGet"))(&device, 0);
-        std::ifstream file(path);
+        std::ifstream file(trace.path());
         std::stringstream text;
         text << file.rdbuf();
         const bool right = text.str().find("driver\t1\tcuInit\t0x0\t0\n") != std::string::npos &&
                            text.str().find("runtime\t1\tcuDeviceGet\t0x0\t0\n") != std::string::npos;
-        unlink(path.c_str());
         _exit(right ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");
-  unsetenv("HOSTCUDA_TRACE");
 }
 
 TEST_F(DriverRules, ErrorsHaveNames) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/scratch_folder.h"
 #include "tools/hostcuda/gemm/bound.h"
 #include "tools/hostcuda/gemm/engine.h"
 #include "tools/hostcuda/gemm/faults.h"
@@ -466,13 +467,12 @@ TEST(FaultsConfig, Log_FirstCleanValueIsKept) {
   EXPECT_EQ(bits(bench.at(1, 2)), bits(5.0f) ^ 16u);
 }
 
-// The whole way through the environment: plan, exported functions, log file.
-int run_with_plan(const std::string& log_path) {
+// The whole way through the environment: plan, exported functions, the log file of HOSTCUDA_FAULT_LOG.
+int run_with_plan() {
   setenv("HOSTCUDA_FAULTS",
          "seed = 3\n[[fault]]\nkind = \"nan\"\nrow = 2\ncol = 1\nproducts = 1\n"
          "[[fault]]\nkind = \"skip\"\nrow = 0\ncol = 0\nproducts = 1",
          1);
-  setenv("HOSTCUDA_FAULT_LOG", log_path.c_str(), 1);
   std::vector<uint16_t> ones(16 * 16, 0x3F80);
   std::vector<float> out(16 * 16);
   Product product{16,
@@ -502,15 +502,13 @@ int run_with_plan(const std::string& log_path) {
 
 TEST(FaultsConfigDeathTest, Environment_PlanAndLog) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  const std::string path = testing::TempDir() + "faults_config_test.jsonl";
-  std::remove(path.c_str());
-  EXPECT_EXIT(_exit(run_with_plan(path)), testing::ExitedWithCode(0), "");
-  std::ifstream file(path);
+  const sdcguard::InheritedFile log("HOSTCUDA_FAULT_LOG");
+  EXPECT_EXIT(_exit(run_with_plan()), testing::ExitedWithCode(0), "");
+  std::ifstream file(log.path());
   std::string line;
   std::vector<std::string> kinds;
   while (std::getline(file, line)) kinds.push_back(nlohmann::json::parse(line)["kind"]);
   EXPECT_EQ(kinds, (std::vector<std::string>{"nan", "skip"}));
-  std::remove(path.c_str());
 }
 
 TEST(FaultsConfigDeathTest, Environment_WrongPlanIsOffOrEndsAStrictProcess) {

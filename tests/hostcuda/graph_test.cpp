@@ -15,6 +15,7 @@
 
 #include "kernels/simt_host.h"
 #include "tests/hostcuda/device_fixture.h"
+#include "tests/scratch_folder.h"
 
 namespace hostcuda_test {
 namespace {
@@ -852,7 +853,8 @@ TEST_F(Graphs, UserObjectsLiveAsLongAsAnythingMayRun) {
 TEST_F(Graphs, PrintsItsStructure) {
   const CUgraph g = graph();
   empty(g, {fill(g, 0, 1)});
-  const std::string path = testing::TempDir() + "hostcuda_graph.dot";
+  const sdcguard::ScratchFolder folder;
+  const std::string path = folder / "graph.dot";
   ASSERT_EQ(cuGraphDebugDotPrint(g, path.c_str(), 0), CUDA_SUCCESS);
   std::ifstream file(path);
   std::stringstream text;
@@ -860,7 +862,6 @@ TEST_F(Graphs, PrintsItsStructure) {
   EXPECT_NE(text.str().find("digraph"), std::string::npos);
   EXPECT_NE(text.str().find("memset"), std::string::npos);
   EXPECT_NE(text.str().find("->"), std::string::npos);
-  std::remove(path.c_str());
 }
 
 // ---- libraries ----------------------------------------------------------------------------------------------------

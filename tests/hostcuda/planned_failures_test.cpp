@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tests/hostcuda/device_fixture.h"
+#include "tests/scratch_folder.h"
 
 namespace hostcuda_test {
 namespace {
@@ -110,9 +111,7 @@ TEST_F(PlannedFailures, MalformedPlansAreRefusedAndChangeNothing) {
 }
 
 TEST_F(PlannedFailures, TheLogHasTheShimsCallsInOrder) {
-  const std::string path = testing::TempDir() + "hostcuda_shim_log_" + std::to_string(getpid());
-  // For the process that the death test starts, which comes by here too and keeps what it was given.
-  setenv("HOSTCUDA_SHIM_LOG", path.c_str(), 0);
+  const sdcguard::InheritedFile log("HOSTCUDA_SHIM_LOG");
   EXPECT_EXIT(
       {
         plan("shim/*:3:700");
@@ -122,18 +121,16 @@ TEST_F(PlannedFailures, TheLogHasTheShimsCallsInOrder) {
         by_shim.event(&event_);
         by_shim.alloc(&p_, 64);
         by_shim.alloc(&p_, 0);
-        std::ifstream file(getenv("HOSTCUDA_SHIM_LOG"));
+        std::ifstream file(log.path());
         std::stringstream text;
         text << file.rdbuf();
         const bool right = text.str() ==
                            "1\t1\tcuMemAlloc_v2\t0\n2\t1\tcuEventCreate\t0\n3\t1\tcuMemAlloc_v2\t700\n"
                            "4\t1\tcuMemAlloc_v2\t1\n";
         if (!right) fprintf(stderr, "%s", text.str().c_str());
-        unlink(getenv("HOSTCUDA_SHIM_LOG"));
         _exit(right ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");
-  unsetenv("HOSTCUDA_SHIM_LOG");
 }
 
 }  // namespace

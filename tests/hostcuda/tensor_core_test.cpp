@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/scratch_folder.h"
 #include "tools/hostcuda/gemm/order.h"
 #include "tools/hostcuda/gemm/vectors.h"
 
@@ -280,11 +281,11 @@ TEST(TensorCore, Vectors_RefusesWhatItDoesNotKnow) {
   EXPECT_FALSE(read_vectors("/nowhere/H100_bf16.u32", &file, &error));
   EXPECT_NE(error.find("cannot be opened"), std::string::npos) << error;
 
-  const std::string path = testing::TempDir() + "H100_bf16.u32";
+  const sdcguard::ScratchFolder folder;
+  const std::string path = folder / "H100_bf16.u32";
   std::ofstream(path, std::ios::binary) << "short";
   EXPECT_FALSE(read_vectors(path, &file, &error));
   EXPECT_NE(error.find("whole number of records"), std::string::npos) << error;
-  std::remove(path.c_str());
 
   Order order;
   StepModel model{};

@@ -2,6 +2,7 @@
 // Tests of config/: each source, their order, each kind of wrong value with its line, and that the manual
 // (sdcguard.toml) and the table of knobs say the same.
 #include "config/config.h"
+#include "tests/scratch_folder.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -31,20 +32,12 @@ ConfigResult load(Variables variables) {
 
 class ConfigFile {
  public:
-  explicit ConfigFile(const std::string& text) {
-    char name[] = "/tmp/sdcguard-config-XXXXXX";
-    const int fd = mkstemp(name);
-    close(fd);
-    path_ = name;
-    std::ofstream(path_) << text;
-  }
-  ~ConfigFile() { fs::remove(path_); }
-  ConfigFile(const ConfigFile&) = delete;
-  ConfigFile& operator=(const ConfigFile&) = delete;
+  explicit ConfigFile(const std::string& text) { std::ofstream(path_) << text; }
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_;
+  const ScratchFolder folder_;
+  const std::string path_ = folder_ / "config.toml";
 };
 
 std::string error_of(const std::string& toml) {

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "ring_forge.h"
+#include "tests/scratch_folder.h"
 
 extern char** environ;
 
@@ -106,7 +107,7 @@ void fill(ForgedRing& ring) {
 }
 
 TEST(Daemon_Once, WritesEveryRecordAndPutsADeadRingAway) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path(), dead_pid());
   fill(ring);
   ring.publish();
@@ -139,7 +140,7 @@ TEST(Daemon_Once, WritesEveryRecordAndPutsADeadRingAway) {
 }
 
 TEST(Daemon_Once, KeepsWhatItIsToldToAndWhatLives) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing dead(folder.path(), dead_pid(), "00000001");
   ForgedRing alive(folder.path(), getpid(), "00000002");
   fill(dead);
@@ -156,7 +157,7 @@ TEST(Daemon_Once, KeepsWhatItIsToldToAndWhatLives) {
 }
 
 TEST(Daemon_Lost, IsSaidAndMakesCoverageALowerBound) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path(), dead_pid());
   for (uint64_t t = 0; t < kCallSlots + 50; ++t) ring.put(2, t, forged_call(t));
   ring.thread(0).calls_launched = kCallSlots + 50;
@@ -173,7 +174,7 @@ TEST(Daemon_Lost, IsSaidAndMakesCoverageALowerBound) {
 }
 
 TEST(Daemon_Running, FollowsAndDrainsBeforeItStops) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   const std::string out = folder.path() + "/out.jsonl";
   Daemon daemon({"--ring-dir", folder.path() + "/rings", "--jsonl", out, "--interval-ms", "20"});
   std::filesystem::create_directory(folder.path() + "/rings");
@@ -192,7 +193,7 @@ TEST(Daemon_Running, FollowsAndDrainsBeforeItStops) {
 }
 
 TEST(Daemon_Idle, ExitsWhenTheLastProcessHasEnded) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   int hold[2];
   ASSERT_EQ(pipe2(hold, O_CLOEXEC), 0);
   const pid_t child = fork();
@@ -224,7 +225,7 @@ TEST(Daemon_Idle, ExitsWhenTheLastProcessHasEnded) {
 }
 
 TEST(Daemon_Hostile, BadRingsAreLeftAloneAndOthersRead) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing bad(folder.path(), dead_pid(), "00000001");
   bad.header().file_bytes = 17;
   bad.publish();
@@ -245,7 +246,7 @@ TEST(Daemon_Hostile, BadRingsAreLeftAloneAndOthersRead) {
 }
 
 TEST(Daemon_Sink, ThatFailsIsOffAndTheRingStays) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path(), dead_pid());
   fill(ring);
   ring.publish();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Tests of the injection join: every injected entry is found, missed or below the floor, and a record with nothing
 // behind it is an accusation.
+#include "tests/scratch_folder.h"
 #include "tools/ring/injection_join.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +42,7 @@ class InjectionJoin : public testing::Test {
     EXPECT_TRUE(join_injections(log_path, jsonl_path, &result, &error)) << error;
     return result;
   }
-  ForgeFolder folder_;
+  ScratchFolder folder_;
 };
 
 TEST_F(InjectionJoin, CountsEachKind) {
@@ -99,7 +100,7 @@ TEST_F(InjectionJoin, WrongFilesAreErrors) {
 }
 
 TEST(RunReport, SumsFinalCoverage) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   const std::string path = folder.path() + "/jsonl";
   const char* coverage =
       R"({"type":"coverage","final":true,"seen":{"calls":10},"checked":{"calls":7},)"

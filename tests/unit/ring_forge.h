@@ -21,25 +21,6 @@
 
 namespace sdcguard {
 
-// A folder of its own in /tmp, removed at the end.
-class ForgeFolder {
- public:
-  ForgeFolder() {
-    char name[] = "/tmp/sdcguard-forge-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~ForgeFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ForgeFolder(const ForgeFolder&) = delete;
-  ForgeFolder& operator=(const ForgeFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // A ring of the writer's own layout with lanes 0 (host calls), 1 (host faults), 2 (device calls), 3 (device faults).
 class ForgedRing {
  public:

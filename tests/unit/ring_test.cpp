@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Tests of the ring's readers: the slot protocol (whole, torn, unfinished, lapped, lost), hostile files, joins,
 // coverage and liveness. Hostile bytes may lose their own ring's records; they never crash, hang or grow a reader.
+#include "tests/scratch_folder.h"
 #include "tools/ring/ring_reader.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ AttachStatus status_of(ForgedRing& ring) {
 }
 
 TEST(Ring_Attach, ReadsTheHeader) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   ring.header().control = 1;  // forced off
   ring.publish();
@@ -65,7 +66,7 @@ TEST(Ring_Attach, ReadsTheHeader) {
 }
 
 TEST(Ring_Attach, RefusesWhatIsNoRing) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   AttachStatus status;
   EXPECT_EQ(RingReader::attach(folder.path() + "/none.ring", &status), nullptr);
   EXPECT_EQ(status, AttachStatus::kMissing);
@@ -88,7 +89,7 @@ TEST(Ring_Attach, RefusesWhatIsNoRing) {
 }
 
 TEST(Malicious_Header, IsMalformed) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   const RingHeader good = ring.header();
   const auto status_with = [&](auto change) {
@@ -105,7 +106,7 @@ TEST(Malicious_Header, IsMalformed) {
 }
 
 TEST(Malicious_Lane, IsNotTakenUp) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   const auto calls_read_with = [&](auto change) {
     ForgedRing ring(folder.path());
     ring.put(0, 0, forged_call(1));
@@ -130,7 +131,7 @@ TEST(Malicious_Lane, IsNotTakenUp) {
 }
 
 TEST(Drain_Records, ComeOnceAndInOrder) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   for (uint64_t t = 0; t < 200; ++t) ring.put(2, t, forged_call(100 + t));
   ring.put(0, 0, forged_call(1, Outcome::kUnverified));
@@ -153,7 +154,7 @@ TEST(Drain_Records, ComeOnceAndInOrder) {
 }
 
 TEST(Drain_Record, TornWriteIsWaitedForThenCountedTorn) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   for (uint64_t t = 0; t < 3; ++t) ring.put(2, t, forged_call(t));
   ring.slot(2, 1)[31] = 0;  // begun, end not stored
@@ -171,7 +172,7 @@ TEST(Drain_Record, TornWriteIsWaitedForThenCountedTorn) {
 }
 
 TEST(Drain_Record, UnfinishedOneIsTakenOnceItIsWhole) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   ring.put(2, 0, forged_call(10));
   ring.put(2, 2, forged_call(12));  // the GPU finished a later ticket first
@@ -188,7 +189,7 @@ TEST(Drain_Record, UnfinishedOneIsTakenOnceItIsWhole) {
 }
 
 TEST(Drain_Final, TakesWhatIsWholeBehindAHole) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   for (const uint64_t t : {0, 2, 3, 6}) ring.put(2, t, forged_call(t));
   ring.put(2, 7, forged_call(7));
@@ -202,7 +203,7 @@ TEST(Drain_Final, TakesWhatIsWholeBehindAHole) {
 }
 
 TEST(Drain_Record, EveryFlippedByteIsDroppedAndCounted) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   ring.publish();
   const int fd = open(ring.path().c_str(), O_RDWR | O_CLOEXEC);
@@ -223,7 +224,7 @@ TEST(Drain_Record, EveryFlippedByteIsDroppedAndCounted) {
 }
 
 TEST(Drain_Lapped, CountsWhatWasLost) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   const uint64_t written = kCallSlots + 1000;
   for (uint64_t t = 0; t < written; ++t) ring.put(2, t, forged_call(t));
@@ -244,7 +245,7 @@ TEST(Drain_Lapped, CountsWhatWasLost) {
 }
 
 TEST(Drain_Malicious, TicketsStayBounded) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   for (const uint64_t begin : {UINT64_MAX, UINT64_MAX - 1, uint64_t{1} << 63, uint64_t{2}}) {
     ForgedRing ring(folder.path());
     for (uint64_t t = 0; t < kCallSlots; ++t) {
@@ -260,7 +261,7 @@ TEST(Drain_Malicious, TicketsStayBounded) {
 }
 
 TEST(Drain_Truncated, FileThatShrinksIsAnErrorAndNoSignal) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   ring.put(2, 0, forged_call(0));
   ring.publish();
@@ -275,7 +276,7 @@ TEST(Drain_Truncated, FileThatShrinksIsAnErrorAndNoSignal) {
 
 // A writer thread that goes round the lane as fast as it can, by the slot protocol on a mapping, against a reader.
 TEST(Drain_Concurrent, NeverHandsOutATornRecord) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   ring.publish();
   const int fd = open(ring.path().c_str(), O_RDWR | O_CLOEXEC);
@@ -332,7 +333,7 @@ TEST(Drain_Concurrent, NeverHandsOutATornRecord) {
 
 // Random bytes over the header, the lanes and the slots: bounded work, no crash (ASan and UBSan see the rest).
 TEST(Malicious_Fuzz, RandomBytesNeverHurtAReader) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   std::mt19937_64 random(20240607);
   ForgedRing clean(folder.path());
   for (uint64_t t = 0; t < 300; ++t) {
@@ -465,7 +466,7 @@ TEST(Coverage_Totals, AddUpAndNeverCallTheUncheckedClean) {
 }
 
 TEST(Coverage_Counters, AreSummedOverThreadsWithoutWrapping) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   ring.header().thread_count = 3;
   ring.thread(0).calls_seen = 5;
@@ -517,7 +518,7 @@ TEST(Liveness_OfWriter, TellsDeadZombieAndReusedNumbers) {
 }
 
 TEST(Ring_Unlink, SparesAnotherFileOfThatName) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   ring.publish();
   auto reader = attach(ring);
@@ -533,7 +534,7 @@ TEST(Ring_Unlink, SparesAnotherFileOfThatName) {
 }
 
 TEST(Ring_Control, IsWrittenInPlace) {
-  ForgeFolder folder;
+  ScratchFolder folder;
   ForgedRing ring(folder.path());
   ring.publish();
   auto reader = attach(ring);

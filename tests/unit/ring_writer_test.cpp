@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // stage record, host side: the ring file is whole when it gets its name, and dead rings never fill shared memory.
 #include "shim/ring_writer.h"
+#include "tests/scratch_folder.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -19,33 +20,25 @@ namespace fs = std::filesystem;
 
 class RingFolder {
  public:
-  RingFolder() {
-    char name[] = "/dev/shm/sdcguard-writer-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~RingFolder() { fs::remove_all(path_); }
-  RingFolder(const RingFolder&) = delete;
-  RingFolder& operator=(const RingFolder&) = delete;
-
   Config config() const {
     Config config;
-    config.ring_dir = path_;
+    config.ring_dir = folder_.path();
     return config;
   }
   std::vector<std::string> rings() const {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(path_)) names.push_back(entry.path().filename());
+    for (const auto& entry : fs::directory_iterator(folder_.path())) names.push_back(entry.path().filename());
     return names;
   }
   void touch(const std::string& name, int age_seconds = 0) const {
-    const fs::path path = fs::path(path_) / name;
+    const fs::path path = folder_ / name;
     std::ofstream(path) << "ring";
     fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::seconds(age_seconds));
   }
-  bool has(const std::string& name) const { return fs::exists(fs::path(path_) / name); }
+  bool has(const std::string& name) const { return fs::exists(folder_ / name); }
 
  private:
-  std::string path_;
+  const ScratchFolder folder_{"/dev/shm"};
 };
 
 uint64_t own_namespace() {
