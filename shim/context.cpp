@@ -187,6 +187,44 @@ void fill_state(const DriverApi& api, const Process& process, ContextState& stat
   process.ring.count_warm();
 }
 
+// The state that a stream has, or a free one, which then is its.
+StreamState* find_stream(ContextState& context, uint64_t key) {
+  for (StreamState& stream : context.streams) {
+    uint64_t seen = stream.id.load(std::memory_order_acquire);
+    if (seen == key) return &stream;
+    if (seen == 0 && stream.id.compare_exchange_strong(seen, key, std::memory_order_acq_rel)) return &stream;
+    if (seen == key) return &stream;
+  }
+  return nullptr;
+}
+
+// Gives a stream the state of one whose work has ended; its lock is then held. Two threads that come with the same new
+// stream may take one each: calls on it then use either, one after the other in the stream's order.
+StreamState* take_over(ContextState& context, uint64_t key) {
+  const DriverApi& api = *driver_if_loaded();
+  const Lock lock(context.arrivals);
+  const RelaxedCapture relaxed(api);
+  for (uint32_t i = 0; i < kMaxStreams; ++i) {
+    StreamState& stream = context.streams[context.next_to_leave++ % kMaxStreams];
+    if (pthread_mutex_trylock(&stream.lock) != 0) continue;
+    if (stream.usable && stream.end_known && api.event_query(stream.ended) == CUDA_SUCCESS) {
+      stream.id.store(key, std::memory_order_release);
+      return &stream;
+    }
+    pthread_mutex_unlock(&stream.lock);
+  }
+  return nullptr;
+}
+
+bool record_end(StreamState& stream, CUstream app_stream) {
+  const DriverApi& api = *driver_if_loaded();
+  if (stream.ended == nullptr) {
+    const RelaxedCapture relaxed(api);
+    if (api.event_create(&stream.ended, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
+  }
+  return api.event_record(stream.ended, app_stream) == CUDA_SUCCESS;
+}
+
 }  // namespace
 
 ContextState* find_context(uint64_t context_id) noexcept {
@@ -229,15 +267,31 @@ void warm_current_context() noexcept {
   errno = saved_errno;
 }
 
-StreamState* find_stream(ContextState& context, uint64_t stream_id) noexcept {
+HeldStream::HeldStream(ContextState& context, uint64_t stream_id, CUstream app_stream) noexcept
+    : context_(context), app_stream_(app_stream) {
   const uint64_t key = stream_id + 1;
-  for (StreamState& stream : context.streams) {
-    uint64_t seen = stream.id.load(std::memory_order_acquire);
-    if (seen == key) return &stream;
-    if (seen == 0 && stream.id.compare_exchange_strong(seen, key, std::memory_order_acq_rel)) return &stream;
-    if (seen == key) return &stream;
+  while (StreamState* found = find_stream(context, key)) {
+    pthread_mutex_lock(&found->lock);
+    if (found->id.load(std::memory_order_relaxed) == key) {
+      state_ = found;
+      return;
+    }
+    pthread_mutex_unlock(&found->lock);  // it went to another stream in between
   }
-  return nullptr;
+  state_ = take_over(context, key);
+}
+
+HeldStream::~HeldStream() {
+  if (state_ == nullptr) return;
+  // States are taken in order.
+  const bool scarce = context_.streams[kCrowdedStreams].id.load(std::memory_order_relaxed) != 0;
+  state_->end_known = scarce && record_end(*state_, app_stream_);
+  pthread_mutex_unlock(&state_->lock);
+}
+
+Reason HeldStream::refusal() const noexcept {
+  if (state_ == nullptr) return Reason::kNoWorkspace;
+  return state_->usable ? Reason::kNone : Reason::kDriverError;
 }
 
 bool prepare_stream(ContextState& context, StreamState& stream, CUstream app_stream, uint64_t bytes) noexcept {

@@ -17,8 +17,9 @@
 namespace sdcguard {
 
 inline constexpr uint32_t kMaxContexts = 64;
-inline constexpr uint32_t kMaxStreams = 256;
-inline constexpr uint32_t kMaxSites = 4096;  // a power of two
+inline constexpr uint32_t kMaxStreams = 256;                  // with our work under way at once
+inline constexpr uint32_t kCrowdedStreams = kMaxStreams / 2;  // from here on a call leaves word of its end
+inline constexpr uint32_t kMaxSites = 4096;                   // a power of two
 
 inline constexpr uint32_t kMaxFolds = 1024;  // keys of the fold cache, a power of two
 
@@ -35,13 +36,16 @@ struct FoldMemory {
   CUdeviceptr images;
 };
 
-// What one application stream needs of ours. Owner of the members: the thread that holds `lock`.
+// What one application stream needs of ours. Owner of the members: the thread that holds `lock`. The program's streams
+// come and go and we do not learn of it: when all states are taken, a new stream gets that of one whose work is done.
 struct StreamState {
-  std::atomic<uint64_t> id{0};                       // cuStreamGetId + 1; 0: free
+  std::atomic<uint64_t> id{0};                       // cuStreamGetId + 1; 0: free; written with `lock` held
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // held from the first to the last enqueue of a sampled call
   CUstream side_stream = nullptr;  // non-blocking, lowest priority; null: all on the application's stream, in order
   CUevent forked = nullptr;
   CUevent joined = nullptr;
+  CUevent ended = nullptr;  // after the last call's last kernel, where `end_known`
+  bool end_known = false;
   CUdeviceptr scratch = 0;  // grow-only
   uint64_t scratch_bytes = 0;
   bool ready = false;  // streams and events were made
@@ -71,7 +75,9 @@ struct ContextState {
   std::atomic<uint64_t> fold_arena_used{0};
   FoldSlot folds[kMaxFolds];
   LaneView lane = {};
-  std::atomic<uint64_t> sites[kMaxSites] = {};  // open addressing by site; 0: free
+  std::atomic<uint64_t> sites[kMaxSites] = {};           // open addressing by site; 0: free
+  pthread_mutex_t arrivals = PTHREAD_MUTEX_INITIALIZER;  // held while a state goes from one stream to another
+  uint32_t next_to_leave = 0;                            // where the search for one begins; with `arrivals` held
   StreamState streams[kMaxStreams];
 };
 
@@ -83,8 +89,26 @@ ContextState* find_context(uint64_t context_id) noexcept;
 // handle was created in. Never throws, prints nothing; a failure is kept in ContextState::blocked.
 void warm_current_context() noexcept;
 
-// The stream's state, taking a free one if it is new. Null: the table is full.
-StreamState* find_stream(ContextState& context, uint64_t stream_id) noexcept;
+// A stream's state with its lock held, for one sampled call. A new stream takes a free one, or that of a stream whose
+// work has ended: only then events are queried.
+class HeldStream {
+ public:
+  HeldStream(ContextState& context, uint64_t stream_id, CUstream app_stream) noexcept;
+  // Where states are scarce, leaves an event behind what the call has enqueued. Then unlocks.
+  ~HeldStream();
+  HeldStream(const HeldStream&) = delete;
+  HeldStream& operator=(const HeldStream&) = delete;
+
+  // Why nothing may be enqueued: kNoWorkspace, all states are in use; kDriverError, see StreamState::usable. kNone: go
+  // on.
+  Reason refusal() const noexcept;
+  StreamState& state() const noexcept { return *state_; }  // where refusal() is kNone
+
+ private:
+  const ContextState& context_;
+  const CUstream app_stream_;
+  StreamState* state_ = nullptr;
+};
 
 // Makes side stream and events if they are not there, and grows the scratch to `bytes`. Both happen once a stream and
 // size; a warm stream makes no driver call here. A new scratch is cleared on the application's stream. Lock of the

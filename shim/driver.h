@@ -29,6 +29,7 @@ namespace sdcguard {
   X(stream_synchronize, "cuStreamSynchronize", (CUstream))                                                         \
   X(event_create, "cuEventCreate", (CUevent*, unsigned int))                                                       \
   X(event_record, "cuEventRecord", (CUevent, CUstream))                                                            \
+  X(event_query, "cuEventQuery", (CUevent))                                                                        \
   X(event_destroy, "cuEventDestroy_v2", (CUevent))                                                                 \
   X(mem_alloc, "cuMemAlloc_v2", (CUdeviceptr*, size_t))                                                            \
   X(mem_free, "cuMemFree_v2", (CUdeviceptr))                                                                       \

@@ -24,7 +24,6 @@ namespace {
 struct Place {
   const DriverApi* api = nullptr;
   ContextState* context = nullptr;
-  StreamState* stream = nullptr;
   uint64_t stream_id = 0;
   Reason blocked = Reason::kNone;
 };
@@ -37,17 +36,6 @@ struct Ticket {
   uint64_t enqueued_ns;
   uint64_t stream_id;
   Mode mode;
-};
-
-class StreamLock {
- public:
-  explicit StreamLock(StreamState& stream) : stream_(stream) { pthread_mutex_lock(&stream_.lock); }
-  ~StreamLock() { pthread_mutex_unlock(&stream_.lock); }
-  StreamLock(const StreamLock&) = delete;
-  StreamLock& operator=(const StreamLock&) = delete;
-
- private:
-  StreamState& stream_;
 };
 
 uint64_t realtime_ns() {
@@ -110,10 +98,7 @@ Place place_of(const GemmCall& call) {
   }
   if (place.context->blocked != Reason::kNone) {
     place.blocked = place.context->blocked;
-    return place;
   }
-  place.stream = find_stream(*place.context, stream_id);
-  if (place.stream == nullptr) place.blocked = Reason::kNoWorkspace;
   return place;
 }
 
@@ -287,9 +272,9 @@ struct Issued {
 };
 
 // Issues the product with its probe around it. Lock of the stream held.
-Issued issue_checked(const GemmCall& call, Ticket& ticket, const Place& place, const Process& process) {
+Issued issue_checked(const GemmCall& call, Ticket& ticket, const Place& place, StreamState& stream,
+                     const Process& process) {
   ContextState& context = *place.context;
-  StreamState& stream = *place.stream;
   bool delivered =
       ticket.mode == Mode::kObserve || process.config.upgrade == Upgrade::kOff || !upgrade_permitted(call, ticket.site);
   ProbePlan plan = plan_of(call, context, ticket.mode, delivered);
@@ -380,9 +365,8 @@ struct CheckedGroup {
 };
 
 // Plans the groups that can be checked, and enqueues what must come before the product. Lock of the stream held.
-void prepare_groups(CheckedGroup* groups, uint32_t count, const Place& place) {
+void prepare_groups(CheckedGroup* groups, uint32_t count, const Place& place, StreamState& stream) {
   ContextState& context = *place.context;
-  StreamState& stream = *place.stream;
   uint64_t bytes = 0;
   CUstream app_stream = nullptr;  // of a group that was read to the end: an empty one names none
   for (uint32_t i = 0; i < count; ++i) {
@@ -415,11 +399,12 @@ void prepare_groups(CheckedGroup* groups, uint32_t count, const Place& place) {
 }
 
 // Enqueues the passes over operands and product of each group that is still under check.
-void check_groups(CheckedGroup* groups, uint32_t count, const Place& place, const Process& process) {
+void check_groups(CheckedGroup* groups, uint32_t count, const Place& place, StreamState& stream,
+                  const Process& process) {
   for (uint32_t i = 0; i < count; ++i) {
     CheckedGroup& one = groups[i];
     if (one.reason != Reason::kNone) continue;
-    Probe probe(*place.api, *place.context, *place.stream, static_cast<CUstream>(one.call.stream), one.plan);
+    Probe probe(*place.api, *place.context, stream, static_cast<CUstream>(one.call.stream), one.plan);
     if (probe.operands_in_order() && probe.after_product()) continue;
     one.reason = Reason::kDriverError;
     process.ring.count_driver_error();
@@ -441,6 +426,7 @@ int run_guarded_groups(GemmCall& call, const SampledGroups& sampled) noexcept {
   }
   Place place;
   bool placed = false;
+  CUstream app_stream = nullptr;
   uint64_t flops_of_sampled = 0;
   for (uint32_t i = 0; i < sampled.count; ++i) {
     CheckedGroup& one = groups[i];
@@ -449,22 +435,25 @@ int run_guarded_groups(GemmCall& call, const SampledGroups& sampled) noexcept {
     one.reason = one.ticket.mode == Mode::kOff ? Reason::kOff : one.call.blocked;
     flops_of_sampled += flops(one.call);
     if (one.reason != Reason::kNone) continue;
-    if (!placed) place = place_of(one.call);
+    if (!placed) {
+      place = place_of(one.call);
+      app_stream = static_cast<CUstream>(one.call.stream);
+    }
     placed = true;
     one.reason = place.blocked;
     one.ticket.stream_id = place.stream_id;
   }
   int status;
   if (placed && place.blocked == Reason::kNone) {
-    const StreamLock lock(*place.stream);
-    if (place.stream->usable) prepare_groups(groups, sampled.count, place);
+    const HeldStream held(*place.context, place.stream_id, app_stream);
+    if (held.refusal() == Reason::kNone) prepare_groups(groups, sampled.count, place, held.state());
     status = issue_original(call);
     for (uint32_t i = 0; i < sampled.count; ++i) {
       if (groups[i].reason != Reason::kNone) continue;
       if (status != 0) groups[i].reason = Reason::kProductFailed;
-      if (!place.stream->usable) groups[i].reason = Reason::kDriverError;
+      if (held.refusal() != Reason::kNone) groups[i].reason = held.refusal();
     }
-    check_groups(groups, sampled.count, place, process);
+    if (held.refusal() == Reason::kNone) check_groups(groups, sampled.count, place, held.state(), process);
   } else {
     status = issue_original(call);
     if (placed && place.blocked == Reason::kCold) warm_current_context();
@@ -503,11 +492,11 @@ int run_guarded(GemmCall& call) noexcept {
   }
   Issued issued = {0, reason};
   if (reason == Reason::kNone) {
-    const StreamLock lock(*place.stream);
-    if (place.stream->usable) {
-      issued = issue_checked(call, ticket, place, process);
+    const HeldStream held(*place.context, place.stream_id, static_cast<CUstream>(call.stream));
+    if (held.refusal() == Reason::kNone) {
+      issued = issue_checked(call, ticket, place, held.state(), process);
     } else {
-      issued = {issue_original(call), Reason::kDriverError};
+      issued = {issue_original(call), held.refusal()};
     }
   } else {
     issued.status = issue_original(call);

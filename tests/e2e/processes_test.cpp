@@ -93,16 +93,40 @@ TEST(Processes, LoseTheirContextAsTheyWould) {
   }
 }
 
-// The shim keeps 256 streams a context and takes none back, since it does not learn that one was destroyed: products on
-// later ones pass through, and are counted.
-TEST(Processes, StreamsPastTheLastThatIsKeptAreCounted) {
-  constexpr int kKept = 256, kMore = 2;
-  const Left native = run(unguarded(process("new_streams", kKept + kMore)));
-  const Left left = run(process("new_streams", kKept + kMore));
+// The shim has state for 256 streams of a context at once, and does not learn that one was destroyed.
+constexpr int kStreams = 256;
+
+// A stream that is new takes the state of one whose work has ended.
+TEST(Streams, ThatComeAndGoAreAllChecked) {
+  constexpr int kCount = kStreams + 40;
+  const Left native = run(unguarded(process("new_streams", kCount)));
+  for (const char* failing : {"", "shim/cuEventQuery:1", "shim/cuEventCreate:259:2", "shim/cuEventRecord:300+"}) {
+    SCOPED_TRACE(failing);
+    const Left left = run(process("new_streams", kCount, {{"HOSTCUDA_FAIL", failing}}));
+    EXPECT_EQ(unharmed(left), "");
+    EXPECT_EQ(complete(left, kCount), "");
+    EXPECT_TRUE(left.result == native.result);
+    if (!std::string(failing).starts_with("shim/cuEventRecord")) {
+      EXPECT_EQ(outcomes(left), times(kCount, "clean"));
+    }
+  }
+}
+
+// Nobody can say of these that their work has ended: products on more of them pass through, and are counted.
+TEST(Streams, MoreAtOnceThanThereIsStateForAreCounted) {
+  constexpr int kMore = 2;
+  const std::string passed = " " + times(kMore, "unverified(no_workspace)");
+  const Left native = run(unguarded(process("held_streams", kStreams + kMore)));
+  const Left left = run(process("held_streams", kStreams + kMore));
   EXPECT_EQ(unharmed(left), "");
-  EXPECT_EQ(complete(left, kKept + kMore), "");
+  EXPECT_EQ(complete(left, kStreams + kMore), "");
   EXPECT_TRUE(left.result == native.result);
-  EXPECT_EQ(outcomes(left), times(kKept, "clean") + " " + times(kMore, "unverified(no_workspace)"));
+  EXPECT_EQ(outcomes(left), times(kStreams, "clean") + passed);
+
+  const Left refused = run(process("new_streams", kStreams + kMore, {{"HOSTCUDA_FAIL", "shim/cuEventQuery:*"}}));
+  EXPECT_EQ(unharmed(refused), "");
+  EXPECT_TRUE(refused.result == native.result);
+  EXPECT_EQ(outcomes(refused), times(kStreams, "clean") + passed);
 }
 
 }  // namespace

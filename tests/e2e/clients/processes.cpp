@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -369,7 +370,8 @@ void graph_on_two(int count) {
 
 // ---- streams and contexts that come and go -------------------------------------------------------------------------
 
-// A new stream for each product: handle values are used again, streams are not.
+// A new stream for each product: handle values are used again, streams are not. Now and then all of them are waited
+// for.
 void new_streams(int count) {
   Handle handle(nullptr);
   const Operands x;
@@ -380,8 +382,38 @@ void new_streams(int count) {
     d.push_back(std::make_unique<DeviceMatrix>());
     handle.multiply(x.a, x.b, *d.back());
     check(cublasSetStream(handle.handle, nullptr), "cublasSetStream");
+    if (i % 64 == 63) check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  for (const auto& one : d) write(*one);
+}
+
+// As many streams at once, the product of each behind a host function that lets none go before all are enqueued.
+void held_streams(int count) {
+  std::atomic<bool> open{false};
+  struct Opens {
+    std::atomic<bool>& open;
+    ~Opens() { open = true; }
+  };
+  Handle handle(nullptr);
+  const Operands x;
+  std::vector<std::unique_ptr<DeviceMatrix>> d;
+  std::vector<std::unique_ptr<Stream>> streams;
+  {
+    const Opens at_the_end{open};
+    for (int i = 0; i < count; ++i) {
+      streams.push_back(std::make_unique<Stream>());
+      d.push_back(std::make_unique<DeviceMatrix>());
+      const auto wait = [](void* data) {
+        while (!*static_cast<std::atomic<bool>*>(data)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      };
+      check(cudaLaunchHostFunc(streams.back()->stream, wait, &open), "cudaLaunchHostFunc");
+      check(cublasSetStream(handle.handle, streams.back()->stream), "cublasSetStream");
+      handle.multiply(x.a, x.b, *d.back());
+    }
+  }
+  for (const auto& one : streams) wait_for(one->stream);
+  check(cublasSetStream(handle.handle, nullptr), "cublasSetStream");
   for (const auto& one : d) write(*one);
 }
 
@@ -463,6 +495,7 @@ int main(int argc, char** argv) {
                                       {"capture_beside", capture_beside},
                                       {"graph_on_two", graph_on_two},
                                       {"new_streams", new_streams},
+                                      {"held_streams", held_streams},
                                       {"resets", resets},
                                       {"contexts", contexts},
                                       {"devices", devices}};
