@@ -2,6 +2,7 @@
 // BLAS levels 2 and 3 of hostcuda's libcublas, every routine in S, D, C and Z and both widths, in HOST and DEVICE
 // pointer mode, on padded layouts and negative increments, against OpenBLAS.
 #include "tests/hostcuda/blas_reference.h"
+#include "tests/hostcuda/cublas_fixture.h"
 
 namespace {
 
@@ -91,19 +92,11 @@ PAIR(trmm, cblas_dtrmm, cblas_ztrmm, P, kCol, s, u, t, d, m, n, scalar(alpha), a
 #undef P
 // clang-format on
 
-class BlasTest : public testing::Test {
+class BlasTest : public HandleTest {
  protected:
   void SetUp() override {
-    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    ASSERT_EQ(cublasCreate(&handle_), CUBLAS_STATUS_SUCCESS);
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cublasSetStream(handle_, stream_), CUBLAS_STATUS_SUCCESS);
+    HandleTest::SetUp();
     openblas_set_num_threads(1);
-  }
-  void TearDown() override {
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    EXPECT_EQ(cublasDestroy(handle_), CUBLAS_STATUS_SUCCESS);
-    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
   }
 
   // alpha and beta of a call, in the memory that the pointer mode of this call asks for; the modes take turns.
@@ -126,14 +119,8 @@ class BlasTest : public testing::Test {
   }
   // Whether this call goes through the 64-bit form.
   bool wide() const { return calls_ / 2 % 2; }
-  void done(cublasStatus_t status) {
-    ASSERT_EQ(status, CUBLAS_STATUS_SUCCESS);
-    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  }
   uint32_t seed() { return ++seed_; }
 
-  cublasHandle_t handle_ = nullptr;
-  cudaStream_t stream_ = nullptr;
   uint32_t calls_ = 0;
   uint32_t seed_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <complex>
 #include <random>
 
+#include "tests/hostcuda/cublas_fixture.h"
 #include "tests/hostcuda/product_reference.h"
 
 namespace {
@@ -152,25 +153,8 @@ class Integers {
   DeviceBytes memory_;
 };
 
-class FactorTest : public testing::Test {
+class FactorTest : public HandleTest {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    ASSERT_EQ(cublasCreate(&handle_), CUBLAS_STATUS_SUCCESS);
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cublasSetStream(handle_, stream_), CUBLAS_STATUS_SUCCESS);
-  }
-  void TearDown() override {
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    EXPECT_EQ(cublasDestroy(handle_), CUBLAS_STATUS_SUCCESS);
-    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
-  }
-  void done(cublasStatus_t status) {
-    ASSERT_EQ(status, CUBLAS_STATUS_SUCCESS);
-    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  }
-  cublasHandle_t handle_ = nullptr;
-  cudaStream_t stream_ = nullptr;
 };
 
 #define FOUR(check, routine)            \

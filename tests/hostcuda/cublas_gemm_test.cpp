@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "tests/hostcuda/cublas_fixture.h"
 #include "tests/hostcuda/product_reference.h"
 
 namespace {
@@ -244,21 +245,8 @@ struct Factor {
   alignas(16) char bytes[16] = {};
 };
 
-class GemmEntryTest : public testing::Test {
+class GemmEntryTest : public HandleTest {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    ASSERT_EQ(cublasCreate(&handle_), CUBLAS_STATUS_SUCCESS);
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cublasSetStream(handle_, stream_), CUBLAS_STATUS_SUCCESS);
-  }
-  void TearDown() override {
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    EXPECT_EQ(cublasDestroy(handle_), CUBLAS_STATUS_SUCCESS);
-    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
-  }
-  cublasHandle_t handle_ = nullptr;
-  cudaStream_t stream_ = nullptr;
 };
 
 // A batch of matrices with gaps between columns and between entries. By pointers the entries lie in reverse order.

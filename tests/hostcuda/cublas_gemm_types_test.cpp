@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "tests/hostcuda/blas_reference.h"
+#include "tests/hostcuda/cublas_fixture.h"
 
 namespace {
 
@@ -26,23 +27,11 @@ void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, Z alpha, 
   cblas_zgemm(CblasColMajor, ta, tb, m, n, k, &alpha, a, lda, b, ldb, &beta, c, ldc);
 }
 
-class GemmTypesTest : public testing::Test {
+class GemmTypesTest : public HandleTest {
  protected:
   void SetUp() override {
-    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    ASSERT_EQ(cublasCreate(&handle_), CUBLAS_STATUS_SUCCESS);
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cublasSetStream(handle_, stream_), CUBLAS_STATUS_SUCCESS);
+    HandleTest::SetUp();
     openblas_set_num_threads(1);
-  }
-  void TearDown() override {
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    EXPECT_EQ(cublasDestroy(handle_), CUBLAS_STATUS_SUCCESS);
-    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
-  }
-  void done(cublasStatus_t status) {
-    ASSERT_EQ(status, CUBLAS_STATUS_SUCCESS);
-    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
   }
 
   // One batch of three products: call(trans..., scalars, matrices, lists) is one entry point in one of its forms.
@@ -95,8 +84,6 @@ class GemmTypesTest : public testing::Test {
     int ld, stride;
   };
 
-  cublasHandle_t handle_ = nullptr;
-  cudaStream_t stream_ = nullptr;
   uint32_t calls_ = 0;
   uint32_t seed_ = 0;
 };

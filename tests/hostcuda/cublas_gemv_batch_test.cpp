@@ -8,6 +8,7 @@
 #include <complex>
 #include <random>
 
+#include "tests/hostcuda/cublas_fixture.h"
 #include "tests/hostcuda/product_reference.h"
 
 namespace {
@@ -72,20 +73,8 @@ class Values {
   DeviceBytes memory_;
 };
 
-class GemvBatchTest : public testing::Test {
+class GemvBatchTest : public HandleTest {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    ASSERT_EQ(cublasCreate(&handle_), CUBLAS_STATUS_SUCCESS);
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cublasSetStream(handle_, stream_), CUBLAS_STATUS_SUCCESS);
-  }
-  void TearDown() override {
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    EXPECT_EQ(cublasDestroy(handle_), CUBLAS_STATUS_SUCCESS);
-    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
-  }
-
   // unit: half an ulp of 1 of the sum's type; out_unit: of y's type.
   template <typename A, typename X, typename Y, typename P, typename P64, typename S, typename S64>
   void check(const char* name, double unit, double out_unit, P by_pointers, P64 by_pointers_64, S strided,
@@ -168,8 +157,6 @@ class GemvBatchTest : public testing::Test {
     }
   }
 
-  cublasHandle_t handle_ = nullptr;
-  cudaStream_t stream_ = nullptr;
   uint32_t seed_ = 0;
   uint32_t calls_ = 0;
 };

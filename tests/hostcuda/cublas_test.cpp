@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/hostcuda/cublas_fixture.h"
 #include "tests/hostcuda/product_reference.h"
 #include "tests/scratch_folder.h"
 #include "tools/hostcuda/core.h"
@@ -100,25 +101,16 @@ std::set<std::string> listed_names(const std::string& folder, const std::string&
   return names;
 }
 
-// A cuBLAS handle for the current device, with a stream of its own.
-class CublasTest : public testing::Test {
+class CublasTest : public HandleTest {
  protected:
   void SetUp() override {
     hostcuda_set_not_supported(nullptr);
-    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    ASSERT_EQ(cublasCreate(&handle_), CUBLAS_STATUS_SUCCESS);
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cublasSetStream(handle_, stream_), CUBLAS_STATUS_SUCCESS);
+    HandleTest::SetUp();
   }
   void TearDown() override {
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    EXPECT_EQ(cublasDestroy(handle_), CUBLAS_STATUS_SUCCESS);
-    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
+    HandleTest::TearDown();
     hostcuda_set_not_supported(nullptr);
   }
-
-  cublasHandle_t handle_ = nullptr;
-  cudaStream_t stream_ = nullptr;
 };
 
 cublasOperation_t operation(bool transpose) {

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "tests/hostcuda/blas_reference.h"
+#include "tests/hostcuda/cublas_fixture.h"
 
 namespace {
 
@@ -31,19 +32,8 @@ double size_of(Z x) {
   return std::fabs(x.real()) + std::fabs(x.imag());
 }
 
-class VectorTest : public testing::Test {
+class VectorTest : public HandleTest {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    ASSERT_EQ(cublasCreate(&handle_), CUBLAS_STATUS_SUCCESS);
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cublasSetStream(handle_, stream_), CUBLAS_STATUS_SUCCESS);
-  }
-  void TearDown() override {
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    EXPECT_EQ(cublasDestroy(handle_), CUBLAS_STATUS_SUCCESS);
-    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
-  }
   // The pointer modes take turns.
   bool next_mode() {
     const bool on_device = ++calls_ % 2;
@@ -53,10 +43,6 @@ class VectorTest : public testing::Test {
   }
   bool wide() const { return calls_ / 2 % 2; }
   uint32_t seed() { return ++seed_; }
-  void done(cublasStatus_t status) {
-    ASSERT_EQ(status, CUBLAS_STATUS_SUCCESS);
-    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  }
 
   // The result of call(where) in the memory of the pointer mode in turn.
   template <typename R, typename CallIt>
@@ -72,8 +58,6 @@ class VectorTest : public testing::Test {
     return value;
   }
 
-  cublasHandle_t handle_ = nullptr;
-  cudaStream_t stream_ = nullptr;
   uint32_t calls_ = 0;
   uint32_t seed_ = 0;
 };
