@@ -222,6 +222,23 @@ TEST_F(VectorTest, NormAndSumOfSizes) {
   REDUCE(cuDoubleComplex, double, cublasDzasum_v2, false, 1.0);
 }
 
+// A device adds many partial sums. One chain of FP32 additions would stay at 2^24 here.
+TEST_F(VectorTest, LongSumsDoNotStall) {
+  constexpr int kLong = 9 << 21;  // ones, whose sum FP32 holds
+  const std::vector<float> ones(kLong, 1.0f);
+  float* x = nullptr;
+  ASSERT_EQ(cudaMalloc(&x, kLong * sizeof(float)), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy(x, ones.data(), kLong * sizeof(float), cudaMemcpyHostToDevice), cudaSuccess);
+  float sum = 0, dot = 0, norm = 0;
+  done(cublasSasum(handle_, kLong, x, 1, &sum));
+  done(cublasSdot(handle_, kLong, x, 1, x, 1, &dot));
+  done(cublasSnrm2(handle_, kLong, x, 1, &norm));
+  EXPECT_EQ(sum, static_cast<float>(kLong));
+  EXPECT_EQ(dot, static_cast<float>(kLong));
+  EXPECT_EQ(norm, std::sqrt(static_cast<float>(kLong)));
+  EXPECT_EQ(cudaFree(x), cudaSuccess);
+}
+
 TEST_F(VectorTest, LargestAndSmallest) {
   const auto check = [&](auto tag, const char* name, auto f, auto f64, bool largest) {
     using Api = decltype(tag);

@@ -30,6 +30,8 @@ constexpr Types kTypes[] = {
      CUDA_R_32F},
     {"tf32", CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F},
     {"fp64", CUBLAS_COMPUTE_64F, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F},
+    {"fp64 emulated", CUBLAS_COMPUTE_64F_EMULATED_FIXEDPOINT, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F,
+     CUDA_R_64F, CUDA_R_64F},
     {"int8 int32", CUBLAS_COMPUTE_32I, CUDA_R_32I, CUDA_R_8I, CUDA_R_8I, CUDA_R_32I, CUDA_R_32I, CUDA_R_32I},
     {"int8 int8", CUBLAS_COMPUTE_32I, CUDA_R_32F, CUDA_R_8I, CUDA_R_8I, CUDA_R_8I, CUDA_R_8I, CUDA_R_32F},
     {"int8 fp32", CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_8I, CUDA_R_8I, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F},
@@ -152,7 +154,7 @@ class LtCall {
     }
     if (status_only) c_at = d_at;
     const cublasStatus_t status = cublasLtMatmul(handle, &desc, alpha_at, a_at, &a_layout, b_at, &b_layout, beta_at,
-                                                 c_at, &c_layout, d_at, &d_layout, nullptr, nullptr, 0, stream);
+                                                 c_at, &c_layout, d_at, &d_layout, algo, nullptr, 0, stream);
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     for (Buffer* buffer : {d.get(), aux.get(), bias.get(), amax.get(), aux_amax.get()}) {
       if (buffer != nullptr) buffer->download();
@@ -350,6 +352,7 @@ class LtCall {
   const void* beta_at = nullptr;
   std::vector<unsigned char> before, aux_before;
   bool status_only = false;
+  const cublasLtMatmulAlgo_t* algo = nullptr;  // null: the heuristic's choice
 
   template <typename Value>
   void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
@@ -819,7 +822,12 @@ TEST_F(LtTypesTest, Fp8_RefusesWhatTheTensorCoreCannot) {
   // A scale or amax of D needs an FP8 D; C is never FP8.
   EXPECT_EQ(bent("e4m3 bf16", pointer(CUBLASLT_MATMUL_DESC_D_SCALE_POINTER)), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_EQ(bent("e4m3 bf16", pointer(CUBLASLT_MATMUL_DESC_AMAX_D_POINTER)), CUBLAS_STATUS_INVALID_VALUE);
-  EXPECT_EQ(bent("e4m3 e4m3", pointer(CUBLASLT_MATMUL_DESC_C_SCALE_POINTER)), CUBLAS_STATUS_INVALID_VALUE);
+  // Let pass beside FP8 operands, and without effect (NVIDIA's LtFp8Matmul sets one with a BF16 C).
+  EXPECT_EQ(bent("bf16", pointer(CUBLASLT_MATMUL_DESC_C_SCALE_POINTER)), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(bent("e4m3 e4m3", pointer(CUBLASLT_MATMUL_DESC_C_SCALE_POINTER)), CUBLAS_STATUS_SUCCESS);
+  // Of block-scaled results, which there are none of.
+  EXPECT_EQ(bent("e4m3 bf16", pointer(CUBLASLT_MATMUL_DESC_D_OUT_SCALE_POINTER)), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(bent("e4m3 e4m3", pointer(CUBLASLT_MATMUL_DESC_D_OUT_SCALE_POINTER)), CUBLAS_STATUS_NOT_SUPPORTED);
   Spec vectors{types_named("e4m3 e4m3")};
   vectors.a_scale = vectors.b_scale = vectors.vectors = true;
   EXPECT_EQ(status_of(vectors), CUBLAS_STATUS_NOT_SUPPORTED) << "vectors of scales need a wider D";
@@ -1058,7 +1066,8 @@ TEST_F(LtTypesTest, Tuples_AllOthersAreRefused) {
       F, F, F, F, F);
   add(plain, F, I8, I8, F, F);
   add({CUBLAS_COMPUTE_16F, CUBLAS_COMPUTE_16F_PEDANTIC}, H, H, H, H, H);
-  add({CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F_PEDANTIC}, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F);
+  add({CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F_PEDANTIC, CUBLAS_COMPUTE_64F_EMULATED_FIXEDPOINT}, CUDA_R_64F, CUDA_R_64F,
+      CUDA_R_64F, CUDA_R_64F, CUDA_R_64F);
   add({CUBLAS_COMPUTE_32I, CUBLAS_COMPUTE_32I_PEDANTIC}, CUDA_R_32I, I8, I8, CUDA_R_32I, CUDA_R_32I);
   add({CUBLAS_COMPUTE_32I, CUBLAS_COMPUTE_32I_PEDANTIC}, F, I8, I8, I8, I8);
   for (const auto& [a, b] : {std::pair{E4, E4}, std::pair{E4, E5}, std::pair{E5, E4}}) {
@@ -1137,6 +1146,31 @@ TEST_F(LtTypesTest, Heuristics_BelieveThePreferenceAboutAlignment) {
       }
     }
   }
+}
+
+// Not among those enumerated: programs ask for it by its number (NVIDIA's LtDgemmPresetAlgo).
+TEST_F(LtTypesTest, Algorithms_Fp64SplitKInPlaceByNumber) {
+  constexpr int kId = 10;
+  cublasLtMatmulAlgo_t algo;
+  ASSERT_EQ(cublasLtMatmulAlgoInit(handle_, CUBLAS_COMPUTE_64F, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F,
+                                   CUDA_R_64F, kId, &algo),
+            CUBLAS_STATUS_SUCCESS);
+  const auto set = [&algo](cublasLtMatmulAlgoConfigAttributes_t attribute, uint32_t value) {
+    ASSERT_EQ(cublasLtMatmulAlgoConfigSetAttribute(&algo, attribute, &value, sizeof value), CUBLAS_STATUS_SUCCESS);
+  };
+  set(CUBLASLT_ALGO_CONFIG_TILE_ID, CUBLASLT_MATMUL_TILE_16x16);
+  set(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 256);
+  set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, CUBLASLT_REDUCTION_SCHEME_INPLACE);
+  LtCall call(Spec{types_named("fp64")});
+  call.algo = &algo;
+  ASSERT_EQ(call(handle_, stream_), CUBLAS_STATUS_SUCCESS);
+  const LtCall::Verdict verdict = call.verdict();
+  EXPECT_GT(verdict.compared, 0);
+  EXPECT_EQ(verdict.beyond, 0) << verdict.first;
+
+  // Parts that are kept in the compute type or in D's are another scheme's.
+  set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  EXPECT_EQ(call(handle_, stream_), CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
 TEST_F(LtTypesTest, Algorithms_CapabilitiesOfEachTuple) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // BLAS level 1 of libcublas: takes vectors in device memory, gives vectors or one number, in the handle's stream. Plain
-// loops in order of the index, in the type of the elements (FP16 and BF16: in FP32).
+// loops in order of the index, in the type of the elements (FP16 and BF16: in FP32); sums by halves, since a device
+// adds many partial sums: one chain of FP32 additions loses all of a vector of 2^24 entries.
 #include <cmath>
 
 #include "tools/hostcuda/cublas/work.h"
@@ -20,6 +21,20 @@ T size_of(std::complex<T> x) {
   return std::fabs(x.real()) + std::fabs(x.imag());
 }
 
+// Sum of term(i) over [first, last): runs of 128 in order of the index, then by halves.
+template <typename T, typename Term>
+T sum_of(int64_t first, int64_t last, const Term& term) {
+  constexpr int64_t kRun = 128;
+  if (last - first <= kRun) {
+    T sum{};
+    for (int64_t i = first; i < last; ++i) sum += term(i);
+    return sum;
+  }
+  const int64_t runs = (last - first + kRun - 1) / kRun;
+  const int64_t middle = first + runs / 2 * kRun;
+  return sum_of<T>(first, middle, term) + sum_of<T>(middle, last, term);
+}
+
 // sqrt(sum |x|^2) without overflow on the way: scaled by the largest entry.
 template <typename X>
 auto norm_of(int64_t n, const X& x) {
@@ -31,11 +46,10 @@ auto norm_of(int64_t n, const X& x) {
     if (!(size <= largest)) largest = size;
   }
   if (!(largest > R{}) || !std::isfinite(largest)) return largest;
-  R sum{};
-  for (int64_t i = 0; i < n; ++i) {
+  const R sum = sum_of<R>(0, n, [&](int64_t i) {
     const N scaled = N(x[i]) / largest;
-    sum += std::real(scaled * conjugate(scaled));
-  }
+    return R(std::real(scaled * conjugate(scaled)));
+  });
   return largest * std::sqrt(sum);
 }
 
@@ -231,15 +245,13 @@ cublasStatus_t dot(const char* name, cublasHandle_t handle, int64_t n, const X* 
                    int64_t incy, X* result, bool conjugated) {
   if (!live(handle)) return kNoHandle;
   return enqueue_result(handle, name, result, [=](Access& access) {
-    Number<X> sum{};
-    if (n <= 0) return sum;
+    if (n <= 0) return Number<X>{};
     const auto left = vector(access, "x", x, n, incx);
     const auto right = vector(access, "y", y, n, incy);
-    for (int64_t i = 0; i < (access.broken ? 0 : n); ++i) {
+    return sum_of<Number<X>>(0, access.broken ? 0 : n, [&](int64_t i) {
       const Number<X> factor = left[i];
-      sum += (conjugated ? conjugate(factor) : factor) * Number<X>(right[i]);
-    }
-    return sum;
+      return Number<X>((conjugated ? conjugate(factor) : factor) * Number<X>(right[i]));
+    });
   });
 }
 
@@ -255,8 +267,7 @@ cublasStatus_t reduce(const char* name, cublasHandle_t handle, int64_t n, const 
     const auto from = vector(access, "x", x, n, incx);
     if (access.broken) return sum;
     if (what == Reduction::kNorm) return Real<X>(norm_of(n, from));
-    for (int64_t i = 0; i < n; ++i) sum += size_of(Number<X>(from[i]));
-    return sum;
+    return sum_of<Real<X>>(0, n, [&](int64_t i) { return Real<X>(size_of(Number<X>(from[i]))); });
   });
 }
 

@@ -11,6 +11,8 @@ namespace hostcuda {
 namespace {
 
 constexpr int32_t kAlgoIds[] = {66, 67, 21};
+// FP64 with split-K in place, that programs ask for by number (NVIDIA's LtDgemmPresetAlgo); not among those enumerated.
+constexpr int32_t kPresetId = 10;
 constexpr uint32_t kTiles[] = {CUBLASLT_MATMUL_TILE_64x64, CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_128x256};
 // The epilogues of a type, as the bits that make them up: none for INT8, those without an auxiliary matrix for FP64.
 uint32_t epilogues_of(cudaDataType a) {
@@ -80,7 +82,7 @@ uint64_t implementation_of(const Algo& algo) {
 }
 
 bool known_id(int32_t id) {
-  return std::find(std::begin(kAlgoIds), std::end(kAlgoIds), id) != std::end(kAlgoIds);
+  return id == kPresetId || std::find(std::begin(kAlgoIds), std::end(kAlgoIds), id) != std::end(kAlgoIds);
 }
 
 struct Types {
@@ -172,6 +174,12 @@ cublasStatus_t check_algo(const Algo& algo, const MatmulDesc& desc, const Matrix
       algo.c_type != expected.c_type || algo.d_type != expected.d_type || algo.compute_type != expected.compute_type ||
       algo.scale_type != expected.scale_type) {
     return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (algo.id == kPresetId) {
+    const bool split = algo.splitk > 1 ? algo.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE
+                                       : algo.reduction <= CUBLASLT_REDUCTION_SCHEME_INPLACE;
+    const bool fits = algo.a_type == CUDA_R_64F && algo.tile < CUBLASLT_MATMUL_TILE_END && algo.swizzle <= 1;
+    return split && fits && algo.custom == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
   }
   const bool known_tile = algo.tile == CUBLASLT_MATMUL_TILE_UNDEFINED ||
                           std::find(std::begin(kTiles), std::end(kTiles), algo.tile) != std::end(kTiles);

@@ -131,7 +131,11 @@ class Planner {
   }
 
   cublasStatus_t switches() {
-    if (desc_.transc != CUBLAS_OP_N || desc_.fill_mode != CUBLAS_FILL_MODE_FULL || desc_.emulation_descriptor) {
+    // How an emulation is to be done changes nothing here: an emulated product is computed in its own type.
+    const bool emulated = desc_.compute_type == CUBLAS_COMPUTE_32F_EMULATED_16BFX9 ||
+                          desc_.compute_type == CUBLAS_COMPUTE_64F_EMULATED_FIXEDPOINT;
+    if (desc_.transc != CUBLAS_OP_N || desc_.fill_mode != CUBLAS_FILL_MODE_FULL ||
+        (desc_.emulation_descriptor && !emulated)) {
       return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     return CUBLAS_STATUS_SUCCESS;
@@ -191,8 +195,10 @@ class Planner {
     const bool fp8_d = gemm::is_fp8(out_.d.type);
     if (!fp8_ && (desc_.a_scale_pointer || desc_.b_scale_pointer)) return CUBLAS_STATUS_INVALID_VALUE;
     if (!fp8_d && (desc_.d_scale_pointer || desc_.amax_d_pointer)) return CUBLAS_STATUS_INVALID_VALUE;
-    // C is never FP8; the D_OUT scales are those of block-scaled results.
-    if (desc_.c_scale_pointer || desc_.d_out_scale_pointer) return CUBLAS_STATUS_INVALID_VALUE;
+    // C is never FP8, and a scale of it is let pass beside FP8 operands, unused: NVIDIA's LtFp8Matmul sets one with a
+    // BF16 C. The D_OUT scales are those of block-scaled results, which there are none of.
+    if (!fp8_ && desc_.c_scale_pointer) return CUBLAS_STATUS_INVALID_VALUE;
+    if (desc_.d_out_scale_pointer) return fp8_d ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
     if (desc_.c_scale_mode || desc_.d_scale_mode || desc_.d_out_scale_mode || desc_.aux_scale_mode) {
       return CUBLAS_STATUS_NOT_SUPPORTED;
     }

@@ -598,6 +598,7 @@ bool tuple_of(cublasComputeType_t compute_type, cudaDataType scale, gemm::Type a
       return scale == CUDA_R_16F && alike(Type::kFp16) && out == Type::kFp16;
     case CUBLAS_COMPUTE_64F:
     case CUBLAS_COMPUTE_64F_PEDANTIC:
+    case CUBLAS_COMPUTE_64F_EMULATED_FIXEDPOINT:
       *compute = gemm::Compute::kFp64;
       return scale == CUDA_R_64F && alike(Type::kFp64) && out == Type::kFp64;
     case CUBLAS_COMPUTE_32I:
