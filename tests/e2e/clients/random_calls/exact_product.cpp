@@ -77,18 +77,27 @@ double gelu_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
 }
 
-// Sums of column j of op(A) op(B), of its magnitudes, and of the magnitudes of each operand.
+// What a nonzero operand of a tensor core counts as at least in S. FMA units align nothing: 0.
+double operand_floor(const Call& call, Num operand) {
+  if (call.compute == CUBLAS_COMPUTE_32F_FAST_16F) operand = Num::kF16;
+  if (call.compute == CUBLAS_COMPUTE_32F_FAST_16BF) operand = Num::kBF16;
+  const bool multiplied_in_fma = operand == Num::kF64 || (operand == Num::kF32 && !rounds_to_tf32(call));
+  if (multiplied_in_fma || is_integer(operand)) return 0;
+  return std::ldexp(1.0, format_of(operand).least_normal);  // TF32 has FP32's exponents
+}
+
+// Sums of column j of op(A) op(B) and of its magnitudes, operands counted as at least the floors.
 template <typename Sum>
-void column_sums(const Problem& p, int64_t j, Sum* sum, Sum* magnitude) {
+void column_sums(const Problem& p, int64_t j, double floor_a, double floor_b, Sum* sum, Sum* magnitude) {
   std::fill(sum, sum + p.m, Sum(0));
   std::fill(magnitude, magnitude + p.m, Sum(0));
   for (int64_t l = 0; l < p.k; ++l) {
     const auto b = static_cast<Sum>(p.b[static_cast<size_t>(l + j * p.k)]);
+    const Sum size_b = b == 0 ? Sum(0) : std::max<Sum>(std::fabs(b), floor_b);
     const double* a = p.a.data() + l * p.m;
     for (int64_t i = 0; i < p.m; ++i) {
-      const Sum product = static_cast<Sum>(a[i]) * b;
-      sum[i] += product;
-      magnitude[i] += std::fabs(product);
+      sum[i] += static_cast<Sum>(a[i]) * b;
+      magnitude[i] += a[i] == 0 ? Sum(0) : size_b * static_cast<Sum>(std::max(std::fabs(a[i]), floor_a));
     }
   }
 }
@@ -137,8 +146,9 @@ class Exact {
   template <typename Sum>
   void columns() {
     std::vector<Sum> sum(static_cast<size_t>(p_.m)), magnitude(sum.size());
+    const double floor_a = operand_floor(call_, call_.a), floor_b = operand_floor(call_, call_.b);
     for (int64_t j = 0; j < p_.n; ++j) {
-      column_sums(p_, j, sum.data(), magnitude.data());
+      column_sums(p_, j, floor_a, floor_b, sum.data(), magnitude.data());
       for (int64_t i = 0; i < p_.m; ++i) {
         const auto row = static_cast<size_t>(i);
         entry(i, j, static_cast<long double>(sum[row]), static_cast<double>(magnitude[row]));

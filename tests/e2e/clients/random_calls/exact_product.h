@@ -6,8 +6,10 @@
 //                 steps of N products whose addends are cut to g bits beyond the accumulator's (kernels/MATH.md
 //                 "entry"): each step loses less than ((N + 1) / 2^g + 1) eps S. FMA units: N = 1, nothing is cut.
 //                 q: the smallest subnormal. FP8 on Hopper keeps 13 fraction bits, in the result of a step too: g =
-//                 -10, and 2^10 in place of 1. FP16 accumulators round to nearest after each step besides: k 2^-11 S /
-//                 (1 - k 2^-11) + k 2^-25. Integers: exact, modulo 2^32.
+//                 -10, and 2^10 in place of 1. A tensor core aligns addends by nominal exponents, which stop at the
+//                 least normal number of the operands' format: in S a nonzero operand below it counts as that number.
+//                 FP16 accumulators round to nearest after each step besides: k 2^-11 S / (1 - k 2^-11) + k 2^-25.
+//                 Integers: exact, modulo 2^32.
 //   operands      rounded first, `in`: to TF32 2^-9 (two cut to 10 bits), FP16 2^-10, BF16 2^-7 (two rounded to 11 and
 //   8
 //                 bits); below that format's least normal number by 2^-136, 2^-25, 2^-134, times the other operand

@@ -66,7 +66,8 @@ double rounded(Num num, double x) {
 
 double half_spacing(Num num, double x) {
   if (is_integer(num)) return 0.5;
-  return std::ldexp(0.5, last_place(format_of(num), std::fmin(std::fabs(x), format_of(num).largest)));
+  const int place = last_place(format_of(num), std::fmin(std::fabs(x), format_of(num).largest));
+  return std::fmax(std::ldexp(0.5, place), std::numeric_limits<double>::denorm_min());
 }
 
 void encode(Num num, double x, void* to) {

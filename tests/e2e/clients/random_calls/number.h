@@ -35,7 +35,7 @@ inline bool is_fp8(Num num) {
 
 // Nearest number of the format, ties to even; beyond the largest: that where the format saturates, else infinity.
 double rounded(Num num, double x);
-// Half the distance of the format's numbers around |x|.
+// Half the distance of the format's numbers around |x|; where a double has no such number, the least that it has.
 double half_spacing(Num num, double x);
 
 // One element of memory; x must be a number of the format (or NaN or an infinity where it has one).
