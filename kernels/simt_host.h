@@ -17,7 +17,7 @@
 
 namespace hostcuda {
 
-inline constexpr uint32_t kSimtAbi = 1;
+inline constexpr uint32_t kSimtAbi = 2;
 inline constexpr uint32_t kWarpLanes = 32;
 inline constexpr uint32_t kMaxBlockThreads = 1024;
 inline constexpr uint32_t kRangeSlots = 256;  // direct-mapped by address page: a streaming load misses once a page
@@ -48,6 +48,11 @@ struct SharedSite {
   uint32_t alignment;
 };
 
+// A place in a block or a grid, or the size of one.
+struct Index3 {
+  uint32_t x, y, z;
+};
+
 struct SimtContext;
 
 // Runs on the lane that arrives last; lanes[i] is what lane i gave. Must not touch device memory.
@@ -72,16 +77,25 @@ struct SimtApi {
   void (*fault)(SimtContext* context, const char* file, uint32_t line, const char* rule);
 };
 
+// Threads of a block and blocks of a grid are counted x first, then y, then z; warps are 32 threads of that count.
 struct SimtContext {
   const SimtApi* api;
   uint32_t thread;                // [switch]
   uint32_t block;                 // [block]
   uint32_t block_threads;         // [launch]
   uint32_t grid_blocks;           // [launch]
+  Index3 block_shape;             // [launch]
+  Index3 grid_shape;              // [launch]
   unsigned char* dynamic_shared;  // [block] 128-byte aligned, filled with 0xFF
   uint32_t dynamic_shared_bytes;  // [launch]
   uint32_t fenced;                // [switch] 1: no store since this thread's last device fence (race detector only)
   HostRange* slots[kRangeSlots];  // never null: an empty range (size 0) where nothing is known
+};
+
+// One parameter of a kernel in its parameter block.
+struct HostParameter {
+  uint32_t offset;
+  uint32_t bytes;
 };
 
 struct HostKernelEntry {
@@ -90,8 +104,10 @@ struct HostKernelEntry {
   uint32_t parameter_bytes;
   uint32_t parameter_alignment;
   uint32_t max_threads;  // __launch_bounds__
-  uint32_t reserved;
+  uint32_t dimensions;   // of the grids and blocks that it is written for: 3; 0: 1
   const char* file;
+  const HostParameter* parameters = nullptr;  // parameter_count of them; null: the block is one parameter
+  uint32_t parameter_count = 0;
 };
 
 // Exported by a kernel library as the data symbol `hostcuda_kernel_table`. The entries are collected by the linker
@@ -102,6 +118,11 @@ struct HostKernelTable {
   const HostKernelEntry* const* begin;
   const HostKernelEntry* const* end;
 };
+
+// Number `number` of a shape, counted as above.
+inline Index3 index_in(Index3 shape, uint32_t number) {
+  return {number % shape.x, number / shape.x % shape.y, number / shape.x / shape.y};
+}
 
 // Null where the table has no kernel of that name or another ABI.
 inline const HostKernelEntry* find_kernel(const HostKernelTable* table, const char* name) {

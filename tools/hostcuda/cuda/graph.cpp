@@ -472,7 +472,7 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode h_node, CUDA_KERNEL_NODE_PARA
     if (p == nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // a library's own kernel has no handle here
     *node_params = {p->function, p->grid[0],      p->grid[1],
                     p->grid[2],  p->block[0],     p->block[1],
-                    p->block[2], p->shared_bytes, const_cast<void**>(p->pointers),
+                    p->block[2], p->shared_bytes, const_cast<void**>(p->pointers.data()),
                     nullptr,     p->kernel,       node.content.context->handle};
     return CUDA_SUCCESS;
   });

@@ -26,7 +26,7 @@ struct KernelParams {
   unsigned block[3] = {1, 1, 1};
   unsigned shared_bytes = 0;
   std::vector<unsigned char> block_of_params;
-  void* pointers[1] = {nullptr};  // kernelParams as it is given back
+  std::vector<void*> pointers;  // kernelParams as it is given back
 };
 
 // Device memory of a graph's allocation node: its address is reserved while a node or an executable graph holds it, and

@@ -210,14 +210,14 @@ struct LaunchShape {
 // A launch in flight: everything it needs, copied at the call.
 struct Launch {
   const HostKernelEntry* entry;
-  uint32_t grid;
-  uint32_t block;
+  Index3 grid;
+  Index3 block;
   uint32_t shared_bytes;
   alignas(64) unsigned char params[kMaxParameterBytes];
 
   static void run(void* arg) {
     const auto* launch = static_cast<const Launch*>(arg);
-    hostcuda_simt_run(launch->entry, launch->grid, launch->block, launch->shared_bytes, launch->params);
+    hostcuda_simt_run_shaped(launch->entry, &launch->grid, &launch->block, launch->shared_bytes, launch->params);
   }
   static void destroy(void* arg) { delete static_cast<Launch*>(arg); }
 };
@@ -235,19 +235,35 @@ CUresult check_shape(const Kernel& kernel, int device, const LaunchShape& s) {
   if (threads > kMaxBlockThreads) return CUDA_ERROR_INVALID_VALUE;
   if (threads > kernel.entry->max_threads) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   if (s.shared_bytes > static_cast<unsigned>(kernel.max_dynamic_shared[device])) return CUDA_ERROR_INVALID_VALUE;
-  if (s.grid[1] != 1 || s.grid[2] != 1 || s.block[1] != 1 || s.block[2] != 1) {
-    std::fprintf(stderr, "hostcuda: %s: only 1-D grids and blocks run on the host device\n", kernel.entry->name);
+  if (kernel.entry->dimensions < 2 && (s.grid[1] != 1 || s.grid[2] != 1 || s.block[1] != 1 || s.block[2] != 1)) {
+    std::fprintf(stderr, "hostcuda: %s: this kernel's grids and blocks have one dimension\n", kernel.entry->name);
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  // No overflow: 31, 16 and 16 bits.
+  if (uint64_t{s.grid[0]} * s.grid[1] * s.grid[2] > INT_MAX) {
+    std::fprintf(stderr, "hostcuda: %s: the host device runs at most %d blocks in a grid\n", kernel.entry->name,
+                 INT_MAX);
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   return CUDA_SUCCESS;
+}
+
+size_t parameters_of(const HostKernelEntry& entry) {
+  if (entry.parameters != nullptr) return entry.parameter_count;
+  return entry.parameter_bytes == 0 ? 0 : 1;
+}
+
+HostParameter parameter_of(const HostKernelEntry& entry, size_t index) {
+  return entry.parameters != nullptr ? entry.parameters[index] : HostParameter{0, entry.parameter_bytes};
 }
 
 // The parameter block from cuLaunchKernel's two ways to give it.
 CUresult gather_params(const HostKernelEntry& entry, void** kernel_params, void** extra, unsigned char* params) {
   if (kernel_params != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (entry.parameter_bytes > kMaxParameterBytes) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-  const void* source = nullptr;
+  const size_t count = parameters_of(entry);
   if (extra != nullptr) {
+    const void* source = nullptr;
     size_t bytes = 0;
     for (void** item = extra; *item != CU_LAUNCH_PARAM_END; item += 2) {
       if (*item == CU_LAUNCH_PARAM_BUFFER_POINTER) {
@@ -258,13 +274,16 @@ CUresult gather_params(const HostKernelEntry& entry, void** kernel_params, void*
         return CUDA_ERROR_INVALID_VALUE;
       }
     }
-    if (bytes != entry.parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
-  } else if (kernel_params != nullptr) {
-    source = kernel_params[0];
+    if (bytes != entry.parameter_bytes || (source == nullptr && bytes != 0)) return CUDA_ERROR_INVALID_VALUE;
+    if (bytes != 0) std::memcpy(params, source, bytes);
+    return CUDA_SUCCESS;
   }
-  if (entry.parameter_bytes == 0) return CUDA_SUCCESS;
-  if (source == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  std::memcpy(params, source, entry.parameter_bytes);
+  if (kernel_params == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    const HostParameter parameter = parameter_of(entry, i);
+    if (kernel_params[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    std::memcpy(params + parameter.offset, kernel_params[i], parameter.bytes);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -288,8 +307,8 @@ CUresult make_launch(const void* f, const std::shared_ptr<Context>& context, con
   }
   auto body = std::make_unique<Launch>();
   body->entry = kernel->entry;
-  body->grid = shape.grid[0];
-  body->block = shape.block[0];
+  body->grid = {shape.grid[0], shape.grid[1], shape.grid[2]};
+  body->block = {shape.block[0], shape.block[1], shape.block[2]};
   body->shared_bytes = shape.shared_bytes;
   if (const CUresult r = gather_params(*body->entry, kernel_params, extra, body->params); r != CUDA_SUCCESS) return r;
   *out = std::move(body);
@@ -313,7 +332,9 @@ NodeContent content_of_launch(const void* f, const std::shared_ptr<Context>& con
   std::copy(std::begin(shape.block), std::end(shape.block), params->block);
   params->shared_bytes = shape.shared_bytes;
   params->block_of_params.assign(body->params, body->params + body->entry->parameter_bytes);
-  params->pointers[0] = params->block_of_params.data();
+  for (size_t i = 0; i < parameters_of(*body->entry); ++i) {
+    params->pointers.push_back(params->block_of_params.data() + parameter_of(*body->entry, i).offset);
+  }
   NodeContent content;
   content.type = CU_GRAPH_NODE_TYPE_KERNEL;
   content.context = context;
@@ -407,12 +428,12 @@ CUresult launch_as_set(CUfunction handle, int width, int height, CUstream stream
   return launch(handle, shape, stream, nullptr, extra);
 }
 
-// A kernel's parameters are one struct here.
 CUresult param_info(const Kernel* kernel, size_t index, size_t* offset, size_t* bytes) {
   if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (offset == nullptr || index != 0 || kernel->entry->parameter_bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  *offset = 0;
-  if (bytes != nullptr) *bytes = kernel->entry->parameter_bytes;
+  if (offset == nullptr || index >= parameters_of(*kernel->entry)) return CUDA_ERROR_INVALID_VALUE;
+  const HostParameter parameter = parameter_of(*kernel->entry, index);
+  *offset = parameter.offset;
+  if (bytes != nullptr) *bytes = parameter.bytes;
   return CUDA_SUCCESS;
 }
 

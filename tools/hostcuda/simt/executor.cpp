@@ -204,13 +204,27 @@ HOSTCUDA_UNWATCHED void switch_to(Worker* worker, Fiber* to) {
   __builtin_unreachable();
 }
 
+// "7", or "(1,2,0)" where the shape has more than one dimension.
+HOSTCUDA_UNWATCHED void describe_index(const Index3& shape, uint32_t number, char* text, size_t capacity) {
+  const Index3 at = index_in(shape, number);
+  if (shape.y == 1 && shape.z == 1) {
+    std::snprintf(text, capacity, "%u", at.x);
+  } else {
+    std::snprintf(text, capacity, "(%u,%u,%u)", at.x, at.y, at.z);
+  }
+}
+
 [[noreturn]] HOSTCUDA_UNWATCHED void broken(Worker* worker, CUresult code, const char* file, uint32_t line,
                                             const char* rule) {
   const uint32_t thread = worker->thread;
   char place[256] = "";
+  char block_text[48];
+  char thread_text[48];
   if (file != nullptr && line != 0) std::snprintf(place, sizeof place, ", %s:%u", file, line);
+  describe_index(worker->grid_shape, worker->block, block_text, sizeof block_text);
+  describe_index(worker->block_shape, thread, thread_text, sizeof thread_text);
   std::snprintf(worker->fault_text, sizeof worker->fault_text,
-                "kernel %s, block %u, thread %u (warp %u, lane %u)%s: %s", worker->entry->name, worker->block, thread,
+                "kernel %s, block %s, thread %s (warp %u, lane %u)%s: %s", worker->entry->name, block_text, thread_text,
                 thread / kWarpLanes, thread % kWarpLanes, place, rule);
   worker->fault_code = code;
   order_release(&worker->end_tag);  // snprintf wrote in TSan's view
@@ -774,6 +788,14 @@ HOSTCUDA_UNWATCHED void run_blocks(Worker* worker) {
   }
 }
 
+// Blocks of a grid, threads of a block; ~0 for any number that is over every limit.
+HOSTCUDA_UNWATCHED uint32_t count_in(const Index3& shape) {
+  uint32_t plane = 0;
+  uint32_t all = 0;
+  if (__builtin_mul_overflow(shape.x, shape.y, &plane) || __builtin_mul_overflow(plane, shape.z, &all)) return ~0u;
+  return all;
+}
+
 HOSTCUDA_UNWATCHED void check_launch(Worker* worker, uint32_t shared_bytes) {
   const HostKernelEntry* const entry = worker->entry;
   const uint32_t allowed = entry->max_threads < kMaxBlockThreads ? entry->max_threads : kMaxBlockThreads;
@@ -801,6 +823,14 @@ HOSTCUDA_UNWATCHED void check_launch(Worker* worker, uint32_t shared_bytes) {
 
 extern "C" HOSTCUDA_UNWATCHED int hostcuda_simt_run(const hostcuda::HostKernelEntry* entry, uint32_t grid_blocks,
                                                     uint32_t block_threads, uint32_t shared_bytes, const void* params) {
+  const hostcuda::Index3 grid{grid_blocks, 1, 1};
+  const hostcuda::Index3 block{block_threads, 1, 1};
+  return hostcuda_simt_run_shaped(entry, &grid, &block, shared_bytes, params);
+}
+
+extern "C" HOSTCUDA_UNWATCHED int hostcuda_simt_run_shaped(const hostcuda::HostKernelEntry* entry,
+                                                           const hostcuda::Index3* grid, const hostcuda::Index3* block,
+                                                           uint32_t shared_bytes, const void* params) {
   using namespace hostcuda;
   Worker* const worker = claim_worker();
   if (worker == nullptr) {
@@ -808,8 +838,10 @@ extern "C" HOSTCUDA_UNWATCHED int hostcuda_simt_run(const hostcuda::HostKernelEn
     return 1;
   }
   worker->entry = entry;
-  worker->grid_blocks = grid_blocks;
-  worker->block_threads = block_threads;
+  worker->grid_shape = *grid;
+  worker->block_shape = *block;
+  worker->grid_blocks = count_in(*grid);
+  worker->block_threads = count_in(*block);
   worker->dynamic_shared_bytes = shared_bytes;
   worker->abandoned = false;
   worker->static_used = 0;

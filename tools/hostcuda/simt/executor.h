@@ -38,12 +38,17 @@ struct Traffic {
 extern "C" {
 
 // Runs a whole launch on the calling thread (a stream worker, inside an operation) and returns when its last block is
-// done. `params` are entry->parameter_bytes bytes, copied before the first thread starts. 1-D grid of 1 to 2^31 - 1
+// done. `params` are entry->parameter_bytes bytes, copied before the first thread starts. Grid of 1 to 2^31 - 1
 // blocks of 1 to min(1024, entry->max_threads) threads. Several threads may run launches at the same time.
+// Grid and block have one dimension here.
 // 0: done. 1: a rule was broken and hostcuda_fault_stop_as returned (HOSTCUDA_STICKY=1): the launch was given up,
 // every fiber dropped where it stood.
 int hostcuda_simt_run(const hostcuda::HostKernelEntry* entry, uint32_t grid_blocks, uint32_t block_threads,
                       uint32_t shared_bytes, const void* params);
+
+// The same in three dimensions, for an entry that is written for them. The limits count all blocks and all threads.
+int hostcuda_simt_run_shaped(const hostcuda::HostKernelEntry* entry, const hostcuda::Index3* grid,
+                             const hostcuda::Index3* block, uint32_t shared_bytes, const void* params);
 
 // Replaces HOSTCUDA_FIBER_SEED from the next launch on.
 void hostcuda_simt_seed(uint64_t seed);
