@@ -170,6 +170,14 @@ size_t hostcuda_trace_end(HostcudaCall* calls, size_t capacity);
 // tab-separated: position among those calls (1 first, as HOSTCUDA_FAIL=shim/*:nth counts them), thread number, name,
 // result number.
 
+// HOSTCUDA_KERNELS=file (at start-up only) names a shared library with host versions of the program's own kernels, each
+// under the name that its image has it by (C++ names mangled); simt/program_kernel.h says how one is written. A
+// function of any loaded module or library is looked up among the shim's kernels first, then there; in neither:
+// CUDA_ERROR_NOT_FOUND, and one line on stderr names it. Read when the first image is loaded: a file that cannot be
+// loaded or has no table of kernels ends the program with a message and exit code 2. Its kernels launch in one, two or
+// three dimensions; a grid has at most 2^31 - 1 blocks in all (CUDA_ERROR_NOT_SUPPORTED above). The shim's own kernels
+// have one dimension.
+
 // Provocation. Each setting is an environment variable read once at first use, or set later (tests) by
 // hostcuda_configure(name, value), which also restarts the setting's counter; null or empty value: off.
 //   HOSTCUDA_FAIL=[shim/]cuName:nth[:hangMS][:late][:error][,...]
@@ -186,7 +194,7 @@ size_t hostcuda_trace_end(HostcudaCall* calls, size_t capacity);
 //                                           too) succeeds and waits for nothing
 //   HOSTCUDA_SKIP_KERNEL=name[,name]        launches of these kernels succeed and do nothing
 // Start-up only: HOSTCUDA_DEVICES, HOSTCUDA_ORDER, HOSTCUDA_MEMORY (bytes a device, K M G allowed), HOSTCUDA_STICKY,
-// HOSTCUDA_TRACE, HOSTCUDA_SHIM_LOG.
+// HOSTCUDA_TRACE, HOSTCUDA_SHIM_LOG, HOSTCUDA_KERNELS.
 // Returns 0, or -1: no such setting or malformed value (nothing changes).
 int hostcuda_configure(const char* name, const char* value);
 

@@ -2,8 +2,9 @@
 // Kernels: libraries, modules, functions and launches; driver functions cuLibrary..., cuKernel..., cuModule...,
 // cuFunc..., cuLaunchKernel, cuOccupancy....
 //
-// A device image is checked to be one and then ignored: the host versions of all kernels lie in one library beside
-// libcuda.so.1, and are found there by name. What the image does not hold cannot be told from what it does.
+// A device image is checked to be one and then ignored: the host versions of the shim's kernels lie in one library
+// beside libcuda.so.1, those of a program's own in the one that HOSTCUDA_KERNELS names, and are found there by name.
+// What the image does not hold cannot be told from what it does.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -57,6 +58,7 @@ struct Registry {
   std::unordered_map<void*, std::unique_ptr<Library>> libraries;
   std::unordered_set<const void*> kernels;
   std::unordered_set<const void*> functions;
+  std::unordered_set<std::string> missing;  // names already reported
 };
 
 Registry& registry() {
@@ -64,7 +66,9 @@ Registry& registry() {
   return *instance;
 }
 
-// The table of host kernels, null where there is no such library. Looked for once.
+constexpr const char* kTableName = "hostcuda_kernel_table";
+
+// The table of the shim's kernels, null where there is no such library. Looked for once.
 const HostKernelTable* kernel_table() {
   static const HostKernelTable* const table = []() -> const HostKernelTable* {
     Dl_info here{};
@@ -74,7 +78,41 @@ const HostKernelTable* kernel_table() {
     path = (slash == std::string::npos ? std::string(".") : path.substr(0, slash)) + "/" + kKernelLibrary;
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return nullptr;
-    return static_cast<const HostKernelTable*>(dlsym(library, "hostcuda_kernel_table"));
+    return static_cast<const HostKernelTable*>(dlsym(library, kTableName));
+  }();
+  return table;
+}
+
+[[noreturn]] void refuse_kernels(const std::string& path, const std::string& why) {
+  std::fprintf(stderr, "hostcuda: HOSTCUDA_KERNELS=%s: %s\n", path.c_str(), why.c_str());
+  std::_Exit(2);
+}
+
+// The table of the program's own kernels, null without HOSTCUDA_KERNELS. Loaded once; ends the process where it cannot
+// be used.
+const HostKernelTable* program_kernel_table() {
+  static const HostKernelTable* const table = []() -> const HostKernelTable* {
+    const std::string& path = start_settings().kernels;
+    if (path.empty()) return nullptr;
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      refuse_kernels(path, std::string("cannot be loaded (") + dlerror() +
+                               "): name a shared library of host kernels, or unset the variable");
+    }
+    const auto* found = static_cast<const HostKernelTable*>(dlsym(library, kTableName));
+    if (found == nullptr) {
+      refuse_kernels(path, std::string("has no ") + kTableName +
+                               ": build it from sources that include tools/hostcuda/simt/program_kernel.h");
+    }
+    if (found->abi != kSimtAbi) {
+      refuse_kernels(path, "was built for kernel interface " + std::to_string(found->abi) + ", this is " +
+                               std::to_string(kSimtAbi) + ": build it again with this version's headers");
+    }
+    for (const HostKernelEntry* const* entry = found->begin; entry != found->end; ++entry) {
+      if (find_kernel(kernel_table(), (*entry)->name) == nullptr) continue;
+      refuse_kernels(path, std::string("holds ") + (*entry)->name + ", a kernel of the shim's: rename it");
+    }
+    return found;
   }();
   return table;
 }
@@ -106,7 +144,8 @@ bool is_device_image(const void* image) {
 CUresult load(const void* image, uint64_t context_id, int device, Library** out) {
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!is_device_image(image)) return CUDA_ERROR_INVALID_IMAGE;
-  if (kernel_table() == nullptr) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  const bool program_has_kernels = program_kernel_table() != nullptr;
+  if (kernel_table() == nullptr && !program_has_kernels) return CUDA_ERROR_NO_BINARY_FOR_GPU;
   auto library = std::make_unique<Library>();
   library->context_id = context_id;
   library->device = device;
@@ -138,7 +177,11 @@ CUresult kernel_of(Library& library, const char* name, Kernel** out) {
     }
   }
   const HostKernelEntry* entry = find_kernel(kernel_table(), name);
-  if (entry == nullptr) return CUDA_ERROR_NOT_FOUND;
+  if (entry == nullptr) entry = find_kernel(program_kernel_table(), name);
+  if (entry == nullptr) {
+    if (registry().missing.insert(name).second) std::fprintf(stderr, "hostcuda: kernel %s has no host version\n", name);
+    return CUDA_ERROR_NOT_FOUND;
+  }
   auto kernel = std::make_unique<Kernel>();
   kernel->entry = entry;
   for (int& bytes : kernel->max_dynamic_shared) bytes = static_cast<int>(kSharedBytes);

@@ -257,7 +257,7 @@ bool parse_bytes(const char* text, size_t* bytes) {
 
 const StartSettings& start_settings() {
   static const StartSettings* const instance = [] {
-    auto* s = new StartSettings{2, {}, "h100", 90, size_t{16} << 30, false, "", ""};
+    auto* s = new StartSettings{2, {}, "h100", 90, size_t{16} << 30, false, "", "", ""};
     if (const char* text = std::getenv("HOSTCUDA_DEVICES")) {
       uint64_t n = 0;
       if (!parse_number(text, &n) || n < 1 || n > kMaxDevices) refuse("HOSTCUDA_DEVICES", text, "1 to 16");
@@ -277,6 +277,8 @@ const StartSettings& start_settings() {
     if (trace != nullptr) s->trace_file = trace;
     const char* shim_log = std::getenv("HOSTCUDA_SHIM_LOG");
     if (shim_log != nullptr) s->shim_log = shim_log;
+    const char* kernels = std::getenv("HOSTCUDA_KERNELS");
+    if (kernels != nullptr) s->kernels = kernels;
     return s;
   }();
   return *instance;

@@ -22,6 +22,7 @@ struct StartSettings {
   bool sticky;              // HOSTCUDA_STICKY=1: a broken device rule poisons the context instead of ending the process
   std::string trace_file;   // HOSTCUDA_TRACE, empty: none
   std::string shim_log;     // HOSTCUDA_SHIM_LOG, empty: none
+  std::string kernels;      // HOSTCUDA_KERNELS, empty: none
 };
 
 inline constexpr int kMaxDevices = 16;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What nvcc's output calls: registration of fat binaries and kernels, launch configuration, launches.
 //
-// A program's own kernel runs only if hostcuda has a host version of that name; else the launch fails with
-// cudaErrorNoKernelImageForDevice and one line on stderr names the kernel.
+// A program's own kernel runs only if hostcuda has a host version of that name (core.h, HOSTCUDA_KERNELS); else the
+// launch fails with cudaErrorNoKernelImageForDevice and the driver's line on stderr names the kernel.
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -83,8 +83,11 @@ CUresult hostcuda::find_kernel(const void* host_function, CUkernel* kernel) {
     result = driver().cuLibraryGetKernel(&k.kernel, k.binary->library, k.name.c_str());
   }
   if (result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_NO_BINARY_FOR_GPU) {
-    if (!k.reported) std::fprintf(stderr, "hostcuda: kernel %s has no host version\n", k.name.c_str());
-    k.reported = true;
+    // Without any table nobody was asked for the name yet.
+    if (result == CUDA_ERROR_NO_BINARY_FOR_GPU && !k.reported) {
+      std::fprintf(stderr, "hostcuda: kernel %s has no host version\n", k.name.c_str());
+      k.reported = true;
+    }
     return static_cast<CUresult>(cudaErrorNoKernelImageForDevice);
   }
   *kernel = k.kernel;
