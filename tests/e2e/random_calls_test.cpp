@@ -6,6 +6,7 @@
 // RANDOM_CALLS=N: how many (default 400); RANDOM_SEED=S.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -75,8 +76,22 @@ Program random_calls(const std::vector<std::string>& arguments, std::map<std::st
   return program;
 }
 
-Program all_calls(bool exact, std::map<std::string, std::string> settings = {}) {
-  std::vector<std::string> arguments = {"--calls", std::to_string(kCalls), "--seed", std::to_string(kSeed)};
+// Calls [from, from + count) of the kCalls.
+struct Part {
+  uint64_t from, count;
+};
+
+// As many as a ring keeps the records of, until its program has ended.
+std::vector<Part> parts() {
+  constexpr uint64_t kMost = 1000;
+  std::vector<Part> all;
+  for (uint64_t from = 0; from < kCalls; from += kMost) all.push_back({from, std::min(kMost, kCalls - from)});
+  return all;
+}
+
+Program calls_of(const Part& part, bool exact, std::map<std::string, std::string> settings = {}) {
+  std::vector<std::string> arguments = {"--from", std::to_string(part.from), "--calls", std::to_string(part.count),
+                                        "--seed", std::to_string(kSeed)};
   if (!exact) arguments.emplace_back("--no-exact");
   return random_calls(arguments, std::move(settings));
 }
@@ -176,54 +191,66 @@ bool is_excused(const Made& made, Reason reason, const std::string& mode) {
   return false;
 }
 
-// The guarded run of a silent detector: nothing named, half of the calls checked, the rest excused.
-void expect_quiet(const Left& left, const std::vector<Made>& lines, const std::string& mode) {
+struct Counts {
+  uint64_t calls = 0, checked = 0, looks = 0, refused = 0;
+};
+
+// The guarded run of a silent detector: nothing named, each call checked or excused.
+void expect_quiet(const Left& left, const std::vector<Made>& lines, const std::string& mode, Counts* counts) {
   const std::vector<Made> made = by_group(lines);
   EXPECT_EQ(left.code, 0);
   EXPECT_EQ(left.errors, "");
   EXPECT_EQ(complete(left, made.size()), "");
   EXPECT_TRUE(left.faults.empty());
   EXPECT_EQ(left.coverage.entries_named, 0u);
-  ASSERT_EQ(lines.size(), kCalls);
   ASSERT_EQ(left.calls.size(), made.size());
-  uint64_t checked = 0, looks = 0, refused = 0;
+  counts->calls += lines.size();
   for (size_t i = 0; i < made.size(); ++i) {
     const CallRecord& call = left.calls[i];
-    if (made[i].refused()) ++refused;
+    if (made[i].refused()) ++counts->refused;
     if (call.outcome == Outcome::kUnverified) {
       EXPECT_TRUE(is_excused(made[i], call.reason, mode)) << name_of(call.reason) << ": " << made[i].text;
       continue;
     }
-    ++checked;
+    ++counts->checked;
     EXPECT_TRUE(call.outcome == Outcome::kClean || call.outcome == Outcome::kBenign)
         << name_of(call.outcome) << ": " << made[i].text;
     // A small product is recomputed outright: no look.
     if (call.outcome == Outcome::kBenign && call.plan != Plan::kRecompute) {
-      ++looks;
+      ++counts->looks;
       std::printf("looked at: %s\n", made[i].text.c_str());
     }
   }
+}
+
+// All calls were made, and more than half of them checked.
+void expect_enough(const Counts& counts, const std::string& mode) {
   std::printf("%s: %llu calls, %llu checked, %llu looked at, %llu refused by the library\n", mode.c_str(),
-              static_cast<unsigned long long>(kCalls), static_cast<unsigned long long>(checked),
-              static_cast<unsigned long long>(looks), static_cast<unsigned long long>(refused));
-  EXPECT_GT(checked * 2, made.size());
+              static_cast<unsigned long long>(counts.calls), static_cast<unsigned long long>(counts.checked),
+              static_cast<unsigned long long>(counts.looks), static_cast<unsigned long long>(counts.refused));
+  EXPECT_EQ(counts.calls, kCalls);
+  EXPECT_GT(counts.checked * 2, counts.calls);
 }
 
 // ---- the runs ---------------------------------------------------------------------------------------------------
 
 TEST(RandomCalls, UnguardedEachIsWithinItsBound) {
-  const Left left = run(unguarded(all_calls(true)));
-  EXPECT_EQ(left.code, 0) << left.errors;
-  EXPECT_EQ(left.errors, "");
-  const std::vector<Made> made = lines_of(left.printed);
-  ASSERT_EQ(made.size(), kCalls);
-  expect_right(made);
-  // All of them are documented as supported.
   std::map<std::string, int> entries;
-  for (const Made& one : made) {
-    EXPECT_FALSE(one.refused()) << one.text;
-    ++entries[one.entry];
+  uint64_t calls = 0;
+  for (const Part& part : parts()) {
+    const Left left = run(unguarded(calls_of(part, true)));
+    EXPECT_EQ(left.code, 0) << left.errors;
+    EXPECT_EQ(left.errors, "");
+    const std::vector<Made> made = lines_of(left.printed);
+    expect_right(made);
+    // All of them are documented as supported.
+    for (const Made& one : made) {
+      EXPECT_FALSE(one.refused()) << one.text;
+      ++entries[one.entry];
+    }
+    calls += made.size();
   }
+  EXPECT_EQ(calls, kCalls);
   EXPECT_EQ(entries.size(), 33u);
 }
 
@@ -263,22 +290,30 @@ TEST(RandomCalls, SubnormalOperandsAreWithinTheirBounds) {
 }
 
 TEST(RandomCalls, ObservedEachIsBitIdentical) {
-  const std::vector<Made> bare = lines_of(run(unguarded(all_calls(false))).printed);
-  const Left left = run(all_calls(false, {{"SDCGUARD_MODE", "observe"}}));
-  const std::vector<Made> made = lines_of(left.printed);
-  expect_quiet(left, made, "observe");
-  ASSERT_EQ(made.size(), bare.size());
-  for (size_t i = 0; i < made.size(); ++i) EXPECT_EQ(made[i].text, bare[i].text);
+  Counts counts;
+  for (const Part& part : parts()) {
+    const std::vector<Made> bare = lines_of(run(unguarded(calls_of(part, false))).printed);
+    const Left left = run(calls_of(part, false, {{"SDCGUARD_MODE", "observe"}}));
+    const std::vector<Made> made = lines_of(left.printed);
+    expect_quiet(left, made, "observe", &counts);
+    ASSERT_EQ(made.size(), bare.size());
+    for (size_t i = 0; i < made.size(); ++i) EXPECT_EQ(made[i].text, bare[i].text);
+  }
+  expect_enough(counts, "observe");
 }
 
 class Guarded : public testing::TestWithParam<const char*> {};
 
 TEST_P(Guarded, EachIsWithinItsBound) {
   const std::string mode = GetParam();
-  const Left left = run(all_calls(true, {{"SDCGUARD_MODE", mode}}));
-  const std::vector<Made> made = lines_of(left.printed);
-  expect_quiet(left, made, mode);
-  expect_right(made);
+  Counts counts;
+  for (const Part& part : parts()) {
+    const Left left = run(calls_of(part, true, {{"SDCGUARD_MODE", mode}}));
+    const std::vector<Made> made = lines_of(left.printed);
+    expect_quiet(left, made, mode, &counts);
+    expect_right(made);
+  }
+  expect_enough(counts, mode);
 }
 
 INSTANTIATE_TEST_SUITE_P(RandomCalls, Guarded, testing::Values("detect", "repair"));
@@ -287,7 +322,7 @@ INSTANTIATE_TEST_SUITE_P(RandomCalls, Guarded, testing::Values("detect", "repair
 
 // Of the calls that every mode checks one for each tuple of types; four wrong entries in the product of each.
 TEST(RandomCalls, APlantedFaultIsSeen) {
-  const std::vector<Made> made = lines_of(run(unguarded(all_calls(false))).printed);
+  const std::vector<Made> made = lines_of(run(unguarded(calls_of(parts()[0], false))).printed);
   std::map<std::string, size_t> chosen;
   for (size_t i = 0; i < made.size(); ++i) {
     const Made& one = made[i];

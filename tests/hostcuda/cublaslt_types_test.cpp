@@ -84,8 +84,8 @@ struct Spec {
   bool c_null = false;
   int64_t c_ld = -1;  // -1: as D
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  cudaDataType bias_type = static_cast<cudaDataType>(-1);
-  cudaDataType aux_type = static_cast<cudaDataType>(-1);
+  std::optional<cudaDataType> bias_type;
+  std::optional<cudaDataType> aux_type;
   bool a_scale = false, b_scale = false, d_scale = false, amax = false, vectors = false;
   bool aux_scale = false;
   Real magnitude = 1;  // of the operands
@@ -408,7 +408,7 @@ class LtCall {
     if (!beta_vector) beta->set(0, s.beta);
     beta->upload();
     if (has(4 | 16 | 256 | 512)) {
-      const auto type = s.bias_type == static_cast<cudaDataType>(-1) ? s.types.bias : s.bias_type;
+      const auto type = s.bias_type.value_or(s.types.bias);
       const int64_t count = has(512) ? s.n : s.m;
       bias_stride = batch > 1 ? count + 5 : 0;
       bias = vector_of(type, count + bias_stride * (batch - 1), engine, 1);
@@ -417,7 +417,7 @@ class LtCall {
       aux_ld = is_mask() ? (s.m + 127) / 128 * 128 + 128 : (s.m + 7) / 8 * 8 + 8;
       aux_stride = batch > 1 ? aux_ld * (s.n + 1) : 0;
       const int64_t elements = aux_stride * (batch - 1) + aux_ld * s.n;
-      const auto type = s.aux_type == static_cast<cudaDataType>(-1) ? s.types.d : s.aux_type;
+      const auto type = s.aux_type.value_or(s.types.d);
       aux = is_mask() ? std::make_unique<Buffer>(CUDA_R_8I, elements / 8) : vector_of(type, elements, engine, 1);
       for (int64_t i = 0; is_mask() && i < aux->count(); ++i) aux->set(i, drawn(CUDA_R_8I, engine, 1));
       aux->upload();
@@ -451,14 +451,13 @@ class LtCall {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias->device());
       set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, bias_stride);
     }
-    if (s.bias_type != static_cast<cudaDataType>(-1)) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t{s.bias_type});
+    if (s.bias_type) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t{*s.bias_type});
     if (aux != nullptr) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux->device());
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, aux_ld);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, aux_stride);
     }
-    if (s.aux_type != static_cast<cudaDataType>(-1))
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, int32_t{s.aux_type});
+    if (s.aux_type) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, int32_t{*s.aux_type});
     const auto pointer = [&](const std::unique_ptr<Buffer>& buffer, cublasLtMatmulDescAttributes_t attribute) {
       if (buffer != nullptr) set(attribute, buffer->device());
     };

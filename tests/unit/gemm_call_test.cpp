@@ -274,9 +274,10 @@ const Library& fake_library() {
   return library;
 }
 
-constexpr float kTwo = 2.0f;
-constexpr float kNone = 0.0f;
-constexpr float kOneHalf = 0.5f;
+// As long as any scalar: some tests read them as FP64.
+constexpr float kTwo[2] = {2.0f};
+constexpr float kNone[2] = {0.0f};
+constexpr float kOneHalf[2] = {0.5f};
 
 struct Matrix {
   std::vector<float> data;
