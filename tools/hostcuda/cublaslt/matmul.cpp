@@ -62,6 +62,13 @@ extern "C" cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtM
   if (!D || (!workspace && workspaceSizeInBytes > 0) || !take_scalars(desc, alpha, beta, &matmul)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  const auto zero_or_one = [](const hostcuda::Scalar& scalar) {
+    return scalar.address != 0 || scalar.value == 0.0 || scalar.value == 1.0;
+  };
+  if (hostcuda::is_tiled_product(matmul) && matmul.alpha.type == hostcuda::gemm::Type::kInt32 &&
+      !(zero_or_one(matmul.alpha) && zero_or_one(matmul.beta))) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   const bool reads_c = matmul.beta.address != 0 || matmul.beta.value != 0.0;
   const bool multiplies = matmul.k > 0 && (matmul.alpha.address != 0 || matmul.alpha.value != 0.0);
   const bool known_beta = matmul.beta.address == 0;

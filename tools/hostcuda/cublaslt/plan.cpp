@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tools/hostcuda/cublaslt/memory_order.h"
+
 namespace hostcuda {
 namespace {
 
@@ -17,20 +19,26 @@ cublasStatus_t check_layout(const MatrixLayout& layout, bool may_broadcast) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (layout.batch_mode > CUBLASLT_BATCH_MODE_POINTER_ARRAY) return CUBLAS_STATUS_INVALID_VALUE;
-  if (layout.order != CUBLASLT_ORDER_COL && layout.order != CUBLASLT_ORDER_ROW) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (layout.plane_offset != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   constexpr uint64_t kMostLines = uint64_t{1} << 62;
   if (layout.rows > kMostLines || layout.cols > kMostLines || layout.batch_count < 1) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  const uint64_t line = std::max<uint64_t>(1, layout.order == CUBLASLT_ORDER_ROW ? layout.cols : layout.rows);
-  if (may_broadcast && layout.ld == 0) return CUBLAS_STATUS_SUCCESS;
-  if (layout.ld < 0 || static_cast<uint64_t>(layout.ld) < line) return CUBLAS_STATUS_INVALID_VALUE;
-  return CUBLAS_STATUS_SUCCESS;
+  const bool tiled = is_tiled(layout.order);
+  if (tiled && layout.rows > INT32_MAX) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (may_broadcast && layout.ld == 0 && !tiled) return CUBLAS_STATUS_SUCCESS;
+  const Placement place{layout.order, static_cast<int64_t>(layout.rows), static_cast<int64_t>(layout.cols), layout.ld};
+  return layout.ld < std::max<int64_t>(1, place.least_ld()) ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
 }
 
 Matrix matrix_of(const MatrixLayout& layout, gemm::Type type) {
-  return {0, layout.ld, layout.batch_stride, type, layout.order == CUBLASLT_ORDER_ROW};
+  return {0,
+          layout.ld,
+          layout.batch_stride,
+          type,
+          layout.order == CUBLASLT_ORDER_ROW,
+          0,
+          is_tiled(layout.order) ? layout.order : 0};
 }
 
 // What one epilogue asks for.
@@ -69,8 +77,9 @@ class Planner {
   cublasStatus_t operator()() {
     out_ = Matmul{};
     using Step = cublasStatus_t (Planner::*)();
-    constexpr Step kSteps[] = {&Planner::layouts, &Planner::shape,     &Planner::types,  &Planner::switches,
-                               &Planner::scalars, &Planner::alignment, &Planner::scales, &Planner::epilogue};
+    constexpr Step kSteps[] = {&Planner::layouts,   &Planner::shape,    &Planner::types,
+                               &Planner::orders,    &Planner::switches, &Planner::scalars,
+                               &Planner::alignment, &Planner::scales,   &Planner::epilogue};
     for (const Step step : kSteps) {
       const cublasStatus_t status = (this->*step)();
       if (status != CUBLAS_STATUS_SUCCESS) return status;
@@ -127,6 +136,21 @@ class Planner {
     out_.d = matrix_of(d_, d);
     fp8_ = gemm::is_fp8(a);
     if (fp8_ && desc_.fast_accum) out_.compute = gemm::Compute::kFp8Fast;
+    return CUBLAS_STATUS_SUCCESS;
+  }
+
+  // Tiled orders: A in COL32, B in one of the two others and transposed, C and D in COL32; the documented table.
+  cublasStatus_t orders() {
+    if (!is_tiled(a_.order) && !is_tiled(b_.order) && !is_tiled(d_.order)) return CUBLAS_STATUS_SUCCESS;
+    const bool b_fits = b_.order == CUBLASLT_ORDER_COL4_4R2_8C || b_.order == CUBLASLT_ORDER_COL32_2R_4R4;
+    const bool fits = a_.order == CUBLASLT_ORDER_COL32 && b_fits && d_.order == CUBLASLT_ORDER_COL32;
+    const bool integer = out_.a.type == gemm::Type::kInt8 && out_.d.type != gemm::Type::kFp32;
+    if (!fits || !integer || out_.transpose_a || !out_.transpose_b || !has_tiled_orders()) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (desc_.pointer_mode == CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST || desc_.alpha_vector_batch_stride) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     return CUBLAS_STATUS_SUCCESS;
   }
 
@@ -187,7 +211,7 @@ class Planner {
       return any_layout || is_tn() ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
     }
     // INT8: documented for the tensor-core kernels. With an INT32 D other layouts run too, as through cublasGemmEx.
-    if (out_.d.type != gemm::Type::kInt8) return CUBLAS_STATUS_SUCCESS;
+    if (out_.d.type != gemm::Type::kInt8 || is_tiled_product(out_)) return CUBLAS_STATUS_SUCCESS;
     return is_tn() && out_.m % 4 == 0 && out_.k % 4 == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
   }
 
@@ -223,10 +247,12 @@ class Planner {
     if (found == std::end(kEpilogues)) return CUBLAS_STATUS_NOT_SUPPORTED;
     const bool plain = found->value == CUBLASLT_EPILOGUE_DEFAULT;
     const bool of_operand = found->bias == BiasUse::kGradientOfA || found->bias == BiasUse::kGradientOfB;
-    if (!plain && out_.a.type == gemm::Type::kInt8) return CUBLAS_STATUS_NOT_SUPPORTED;
+    // INT8: documented for tiled orders and an INT8 D.
+    const bool takes_bias = is_tiled_product(out_) && out_.d.type == gemm::Type::kInt8;
+    const bool simple = found->value <= CUBLASLT_EPILOGUE_RELU_BIAS;
+    if (!plain && out_.a.type == gemm::Type::kInt8 && !(takes_bias && simple)) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (of_operand && fp8_) return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (out_.d.type == gemm::Type::kFp64 && found->value > CUBLASLT_EPILOGUE_RELU_BIAS)
-      return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (out_.d.type == gemm::Type::kFp64 && !simple) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (out_.d.row_major) {
       // Documented: no activation with bias over a row-major D. Auxiliary matrices and gradients are column-major.
       const bool both = found->activation != Activation::kNone && found->bias != BiasUse::kNone;
@@ -239,12 +265,13 @@ class Planner {
     return status == CUBLAS_STATUS_SUCCESS ? auxiliary(found->aux) : status;
   }
 
-  // The type that the documented table gives the bias: D's; for FP8 operands BF16 beside an FP32 D and C's type beside
-  // an FP8 one. A gradient of an operand may also have the operand's type.
+  // The type that the documented table gives the bias: D's; FP32 beside an INT8 D; for FP8 operands BF16 beside an FP32
+  // D and C's type beside an FP8 one. A gradient of an operand may also have the operand's type.
   cublasStatus_t bias_type(bool of_operand) {
     out_.bias_type = out_.d.type;
     if (fp8_ && out_.d.type == gemm::Type::kFp32) out_.bias_type = gemm::Type::kBf16;
     if (gemm::is_fp8(out_.d.type)) out_.bias_type = out_.c.type;
+    if (out_.d.type == gemm::Type::kInt8) out_.bias_type = gemm::Type::kFp32;
     if (out_.bias_use == BiasUse::kNone || desc_.bias_data_type == -1) return CUBLAS_STATUS_SUCCESS;
     gemm::Type asked{};
     if (!type_of(static_cast<cudaDataType>(desc_.bias_data_type), &asked)) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -296,6 +323,15 @@ class Planner {
 int64_t least_alignment(const Matmul& matmul) {
   if (gemm::is_fp8(matmul.a.type)) return 16;
   return matmul.a.type == gemm::Type::kInt8 ? 4 : 0;
+}
+
+bool has_tiled_orders() {
+  const int capability = hostcuda_gemm_compute_capability();
+  return capability >= 80 && capability < 90;
+}
+
+bool is_tiled_product(const Matmul& matmul) {
+  return matmul.a.tiled != 0;
 }
 
 cublasStatus_t plan_matmul(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,

@@ -25,6 +25,13 @@ cublasStatus_t plan_matmul(const MatmulDesc& desc, const MatrixLayout& a, const 
 // What addresses and leading dimensions must be multiples of, in bytes, beyond their type: FP8 16, INT8 4, else 0.
 int64_t least_alignment(const Matmul& matmul);
 
+// Whether the device multiplies INT8 matrices in tiled orders: documented for Turing and Ampere, not for Hopper and
+// later. For a GPU to settle: Ada (here it does).
+bool has_tiled_orders();
+
+// Whether A, B, C, D lie in tiled orders: then alpha and beta of type INT32 may be 0 and 1 only.
+bool is_tiled_product(const Matmul& matmul);
+
 // Whether `algo` was made for the types of this call and can run as configured. SUCCESS, INVALID_VALUE (stamped with
 // other types, or never initialised), NOT_SUPPORTED (configuration).
 cublasStatus_t check_algo(const Algo& algo, const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b,

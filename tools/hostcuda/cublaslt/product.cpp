@@ -18,6 +18,7 @@
 
 #include "tools/hostcuda/access.h"
 #include "tools/hostcuda/core.h"
+#include "tools/hostcuda/cublaslt/staging.h"
 
 namespace hostcuda {
 namespace {
@@ -104,19 +105,6 @@ bool refused(gemm::Type in, gemm::Type out) {
 
 // Device memory
 
-// Bytes from the first to the last entry of one rows x cols matrix; -1 where that does not fit 63 bits.
-int64_t matrix_bytes(const Matrix& matrix, int64_t rows, int64_t cols) {
-  const int64_t line = matrix.row_major ? cols : rows;
-  const int64_t lines = matrix.row_major ? rows : cols;
-  int64_t elems = 0;
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(lines - 1, matrix.ld, &elems) || __builtin_add_overflow(elems, line, &elems) ||
-      __builtin_mul_overflow(elems, gemm::bytes_of(matrix.type), &bytes)) {
-    return -1;
-  }
-  return bytes;
-}
-
 // Aliases of the batch entries of a rows x cols matrix. Each is looked up by itself: what lies between them need not be
 // memory. Empty after a broken rule.
 std::vector<void*> view_matrix(Access* access, const char* letter, const Matrix& matrix, int64_t rows, int64_t cols,
@@ -130,7 +118,7 @@ std::vector<void*> view_matrix(Access* access, const char* letter, const Matrix&
     if (!addresses) return {};
   }
   std::vector<void*> aliases;
-  const int64_t bytes = matrix_bytes(matrix, rows, cols);
+  const int64_t bytes = stored_bytes(matrix, rows, cols);
   const int64_t distinct = !addresses && matrix.stride == 0 ? 1 : batch;
   for (int64_t e = 0; e < distinct; ++e) {
     std::string what = letter;
@@ -281,6 +269,7 @@ class Run {
     }
     if (multiplies && !read_operand_scales()) return;
     finish(terms);
+    staged_d_.scatter();
     gradients_of_operands<Real>();
     if (multiplies) hostcuda_gemm_release(&outcome_);
   }
@@ -314,6 +303,7 @@ class Run {
         kept.restore(to, step);
       }
     }
+    staged_d_.scatter();
     if (multiplies) hostcuda_gemm_release(&outcome_);
   }
 
@@ -325,17 +315,19 @@ class Run {
 
   bool look_up(bool multiplies, bool reads_c) {
     if (multiplies || (call_.bias_use == BiasUse::kGradientOfA && call_.k > 0)) {
-      aliases_.a = view_matrix(&access_, "A", call_.a, call_.transpose_a ? call_.k : call_.m,
-                               call_.transpose_a ? call_.m : call_.k, call_.batch, HOSTCUDA_READ);
+      const int64_t rows = call_.transpose_a ? call_.k : call_.m;
+      const int64_t cols = call_.transpose_a ? call_.m : call_.k;
+      aliases_.a = look_up_matrix("A", &call_.a, &staged_a_, rows, cols, HOSTCUDA_READ);
       if (access_.broken) return false;
     }
     if (multiplies || (call_.bias_use == BiasUse::kGradientOfB && call_.k > 0)) {
-      aliases_.b = view_matrix(&access_, "B", call_.b, call_.transpose_b ? call_.n : call_.k,
-                               call_.transpose_b ? call_.k : call_.n, call_.batch, HOSTCUDA_READ);
+      const int64_t rows = call_.transpose_b ? call_.n : call_.k;
+      const int64_t cols = call_.transpose_b ? call_.k : call_.n;
+      aliases_.b = look_up_matrix("B", &call_.b, &staged_b_, rows, cols, HOSTCUDA_READ);
       if (access_.broken) return false;
     }
     if (reads_c) {
-      aliases_.c = view_matrix(&access_, "C", call_.c, call_.m, call_.n, call_.batch, HOSTCUDA_READ);
+      aliases_.c = look_up_matrix("C", &call_.c, &staged_c_, call_.m, call_.n, HOSTCUDA_READ);
       if (access_.broken) return false;
     }
     if (call_.bias_use != BiasUse::kNone) {
@@ -348,8 +340,16 @@ class Run {
     if (call_.aux.address && !look_up_aux()) return false;
     if (call_.scales.amax && !(aliases_.amax = amax_at("amax of D", call_.scales.amax))) return false;
     if (call_.aux.amax && !(aliases_.aux_amax = amax_at("amax of the auxiliary matrix", call_.aux.amax))) return false;
-    aliases_.d = view_matrix(&access_, "D", call_.d, call_.m, call_.n, call_.batch, HOSTCUDA_READ | HOSTCUDA_WRITE);
+    aliases_.d = look_up_matrix("D", &call_.d, &staged_d_, call_.m, call_.n, HOSTCUDA_READ | HOSTCUDA_WRITE);
     return !access_.broken;
+  }
+
+  // Aliases of the matrix, or of its staged columns; empty after a broken rule.
+  std::vector<void*> look_up_matrix(const char* letter, Matrix* matrix, Staged* staged, int64_t rows, int64_t cols,
+                                    int mode) {
+    std::vector<void*> aliases = view_matrix(&access_, letter, *matrix, rows, cols, call_.batch, mode);
+    if (is_staged(*matrix) && !access_.broken) staged->gather(matrix, &aliases, rows, cols);
+    return aliases;
   }
 
   bool aux_is_mask() const {
@@ -547,9 +547,10 @@ class Run {
   };
 
   Job& job_;
-  const Matmul& call_;
+  Matmul call_;  // staged matrices become plain columns
   Access access_;
   Aliases aliases_;
+  Staged staged_a_, staged_b_, staged_c_, staged_d_;
   std::vector<float> scale_a_, scale_b_;
   std::unique_ptr<void, Free> raw_;
   gemm::Outcome outcome_{};

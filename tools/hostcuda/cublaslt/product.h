@@ -23,6 +23,7 @@ struct Matrix {
   bool row_major;
   // Not 0: a device array of `batch` addresses, read when the work runs; address and stride unused.
   CUdeviceptr pointers = 0;
+  int32_t tiled = 0;  // CUBLASLT_ORDER_COL32 and the like (memory_order.h), then row_major is false; 0: none
 };
 
 // A factor: `address` 0: `value` holds. Else one value of `type` (kFp32, kFp16, kFp64 or kInt32) in device memory, read

@@ -6,58 +6,18 @@
 #include "tools/hostcuda/access.h"
 #include "tools/hostcuda/cublaslt/descriptors.h"
 #include "tools/hostcuda/cublaslt/finish.h"
+#include "tools/hostcuda/cublaslt/memory_order.h"
 #include "tools/hostcuda/cublaslt/product.h"
 
 namespace hostcuda {
 namespace {
 
-constexpr int64_t kTile = 32;  // columns of the tiled orders, and rows of COL32_2R_4R4
-
-// One matrix of the call: element (i, j) at `offset`, in elements of `type`.
-struct Ordered {
+// One matrix of the call.
+struct Ordered : Placement {
   CUdeviceptr address = 0;  // 0: absent
   gemm::Type type{};
-  int32_t order = 0;
-  int64_t rows = 0, cols = 0, ld = 0, stride = 0;
+  int64_t stride = 0;
   bool transposed = false;
-
-  int64_t offset(int64_t i, int64_t j) const {
-    switch (order) {
-      case CUBLASLT_ORDER_ROW:
-        return i * ld + j;
-      case CUBLASLT_ORDER_COL32:
-        return j / kTile * ld + i * kTile + j % kTile;
-      case CUBLASLT_ORDER_COL32_2R_4R4: {
-        const int64_t row = i % kTile;
-        return j / kTile * ld + i / kTile * kTile * kTile + (((row % 8) / 2 * 4 + row / 8) * 2 + row % 2) * kTile +
-               j % kTile;
-      }
-      default:
-        return i + j * ld;
-    }
-  }
-  // Elements of one matrix, whole tiles for the tiled orders; the least leading dimension.
-  int64_t tile_rows() const { return order == CUBLASLT_ORDER_COL32 ? rows : (rows + kTile - 1) / kTile * kTile; }
-  int64_t elements() const {
-    switch (order) {
-      case CUBLASLT_ORDER_ROW:
-        return (rows - 1) * ld + cols;
-      case CUBLASLT_ORDER_COL:
-        return (cols - 1) * ld + rows;
-      default:
-        return (cols - 1) / kTile * ld + tile_rows() * kTile;
-    }
-  }
-  int64_t least_ld() const {
-    switch (order) {
-      case CUBLASLT_ORDER_ROW:
-        return cols;
-      case CUBLASLT_ORDER_COL:
-        return rows;
-      default:
-        return tile_rows() * kTile;
-    }
-  }
 };
 
 struct Transform {
@@ -78,9 +38,7 @@ cublasStatus_t read_layout(const MatrixLayout& layout, int32_t operation, const 
       operation > CUBLAS_OP_C || layout.order < CUBLASLT_ORDER_COL || layout.order > CUBLASLT_ORDER_COL32_2R_4R4) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  // COL4_4R2_8C: the header does not say how its tiles lie.
-  if (layout.order == CUBLASLT_ORDER_COL4_4R2_8C || layout.plane_offset != 0 ||
-      layout.batch_mode != CUBLASLT_BATCH_MODE_STRIDED ||
+  if (layout.plane_offset != 0 || layout.batch_mode != CUBLASLT_BATCH_MODE_STRIDED ||
       !type_of(static_cast<cudaDataType>(layout.type), &out->type)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
