@@ -176,7 +176,7 @@ TEST(FaultsConfig, Errors_NameKeyLineAndWhatIsAllowed) {
       {"[[fault]]\nkind = \"nan\"\nprobability = nan", {"plan.toml:3", "probability", "0 to 1"}},
       {"[[fault]]\nkind = \"nan\"\nm = \"=5\"", {"plan.toml:3", "m = \"=5\"", ">=N"}},
       {"[[fault]]\nkind = \"nan\"\ntype = \"fp8\"",
-       {"plan.toml:3", "type = \"fp8\"", "bf16 fp16 fp32 tf32 fp64 e4m3 e5m2 int8"}},
+       {"plan.toml:3", "type = \"fp8\"", "bf16 fp16 fp32 tf32 fp64 e4m3 e5m2 e2m1 int8"}},
       {"[[fault]]\nkind = \"nan\"\ncount = 0", {"plan.toml:3", "count = 0", "from 1 on"}},
       {"[[fault]]\nkind = \"nan\"\nrow = \"x\"", {"plan.toml:3", "row = \"x\"", "whole number"}},
       {"[[fault]]\nkind = \"column\"\nrow = 1", {"plan.toml:3", "row", "kind \"column\""}},

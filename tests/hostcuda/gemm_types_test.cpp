@@ -587,7 +587,7 @@ TEST(GemmTypes, Fault_ShowsInTheResultAndTheLogOfEachType) {
 TEST(GemmTypes, Fault_OtherTypesAreLeftAlone) {
   const Order order = order_named("h100");
   for (const Tuple& tuple : kTuples) {
-    for (const char* type : {"bf16", "fp16", "fp32", "tf32", "fp64", "e4m3", "e5m2", "int8"}) {
+    for (const char* type : {"bf16", "fp16", "fp32", "tf32", "fp64", "e4m3", "e5m2", "e2m1", "int8"}) {
       Case one(tuple, 8, 8, 16, 1, false, false, Data::kGauss, 3);
       const Injected injected =
           inject(std::string("[[fault]]\nkind = \"output\"\ntype = \"") + type + "\"", order, &one);

@@ -42,7 +42,7 @@ cublasStatus_t check_types(const GemmArguments& x, gemm::Compute* compute) {
   const int chosen = effective_compute(x);
   if (is_complex(x.c.type)) return complex_types(chosen, x.a.type, x.b.type, x.c.type);
   gemm::Type in{};
-  if (type_of(static_cast<cudaDataType>(x.a.type), &in) && gemm::is_fp8(in)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (type_of(static_cast<cudaDataType>(x.a.type), &in) && gemm::is_narrow(in)) return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto status =
       hostcuda_check_types(static_cast<cublasComputeType_t>(chosen), scale_of(chosen, false),
                            static_cast<cudaDataType>(x.a.type), static_cast<cudaDataType>(x.b.type),

@@ -14,6 +14,11 @@ constexpr int32_t kAlgoIds[] = {66, 67, 21};
 // FP64 with split-K in place, that programs ask for by number (NVIDIA's LtDgemmPresetAlgo); not among those enumerated.
 constexpr int32_t kPresetId = 10;
 constexpr uint32_t kTiles[] = {CUBLASLT_MATMUL_TILE_64x64, CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_128x256};
+
+bool is_narrow(cudaDataType type) {
+  return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2 || type == CUDA_R_4F_E2M1;
+}
+
 // The epilogues of a type, as the bits that make them up: none for INT8, those without an auxiliary matrix for FP64.
 uint32_t epilogues_of(cudaDataType a) {
   if (a == CUDA_R_8I) return CUBLASLT_EPILOGUE_DEFAULT;
@@ -21,8 +26,7 @@ uint32_t epilogues_of(cudaDataType a) {
   if (a == CUDA_R_64F) return simple;
   const uint32_t all = simple | CUBLASLT_EPILOGUE_RELU_AUX_BIAS | CUBLASLT_EPILOGUE_DRELU_BGRAD |
                        CUBLASLT_EPILOGUE_GELU_AUX_BIAS | CUBLASLT_EPILOGUE_DGELU_BGRAD;
-  const bool fp8 = a == CUDA_R_8F_E4M3 || a == CUDA_R_8F_E5M2;
-  return fp8 ? all : all | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB;
+  return is_narrow(a) ? all : all | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB;
 }
 
 uint32_t pointer_modes_of(cudaDataType scale) {
@@ -35,7 +39,7 @@ uint32_t pointer_modes_of(cudaDataType scale) {
 
 // Bytes that addresses and leading dimensions of a matrix must be multiples of.
 uint32_t alignment_of(cudaDataType a, uint32_t matrix) {
-  if (a == CUDA_R_8F_E4M3 || a == CUDA_R_8F_E5M2) return 16;
+  if (is_narrow(a)) return 16;
   if (a == CUDA_R_8I) return 4;
   gemm::Type type{};
   return type_of(static_cast<cudaDataType>(matrix), &type) ? static_cast<uint32_t>(gemm::bytes_of(type)) : 1;

@@ -98,6 +98,16 @@ uint8_t e5m2_of(float value) {
   return fp8_of(value, 2, -14, 57344.0f, 0x7b, 0x7e);
 }
 
+uint8_t e2m1_of(float value) {
+  if (std::isnan(value)) return 0x7;
+  const uint8_t code = fp8_of(value, 1, 0, 6.0f, 0x7, 0x7);
+  return static_cast<uint8_t>((code & 0x7) | (code >> 4 & 0x8));
+}
+
+float largest_of(gemm::Type type) {
+  return type == gemm::Type::kE2m1 ? 6.0f : type == gemm::Type::kE4m3 ? 448.0f : 57344.0f;
+}
+
 template <typename Real>
 void load_values(gemm::Type type, const void* data, int64_t step, int64_t count, Real* out) {
   const auto load = [&]<typename Element>(const Element* values, auto value_of) {
@@ -121,6 +131,8 @@ void load_values(gemm::Type type, const void* data, int64_t step, int64_t count,
       return load(static_cast<const int8_t*>(data), same);
     case gemm::Type::kInt32:
       return load(static_cast<const int32_t*>(data), same);
+    case gemm::Type::kE2m1:
+      return load(static_cast<const uint8_t*>(data), gemm::e2m1_to_float);
   }
 }
 
@@ -150,6 +162,8 @@ void store_values(gemm::Type type, void* data, int64_t step, int64_t count, cons
       return store(static_cast<int8_t*>(data), saturated<int8_t, Real>);
     case gemm::Type::kInt32:
       return store(static_cast<int32_t*>(data), saturated<int32_t, Real>);
+    case gemm::Type::kE2m1:
+      return store(static_cast<uint8_t*>(data), narrow(e2m1_of));
   }
 }
 

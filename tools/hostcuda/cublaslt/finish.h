@@ -10,15 +10,19 @@
 
 namespace hostcuda {
 
-// 16-bit and FP8 formats as bit patterns. Widening is exact; narrowing rounds to nearest, ties to even, keeps
+// 16-bit, FP8 and FP4 formats as bit patterns. Widening is exact; narrowing rounds to nearest, ties to even, keeps
 // subnormals and the sign of zero, and turns a NaN into a quiet NaN of the same sign. Beyond the largest number 16-bit
-// formats overflow to infinity; FP8 saturates, infinities included.
+// formats overflow to infinity; FP8 and FP4 saturate, infinities included. FP4 has no NaN: one becomes the largest.
 float float_of_bf16(uint16_t bits);
 float float_of_fp16(uint16_t bits);
 uint16_t bf16_of(float value);
 uint16_t fp16_of(float value);
 uint8_t e4m3_of(float value);
 uint8_t e5m2_of(float value);
+uint8_t e2m1_of(float value);
+
+// Largest number of an FP8 or FP4 type.
+float largest_of(gemm::Type type);
 
 // `count` values of `type` at `data`, `step` elements apart, to and from FP32 or FP64. What the wider side cannot hold,
 // or the narrower not exactly, is rounded to nearest even; integers saturate, and a NaN becomes 0.

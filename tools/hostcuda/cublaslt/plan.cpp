@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tools/hostcuda/cublaslt/block_scales.h"
 #include "tools/hostcuda/cublaslt/memory_order.h"
 
 namespace hostcuda {
@@ -29,6 +30,32 @@ cublasStatus_t check_layout(const MatrixLayout& layout, bool may_broadcast) {
   if (may_broadcast && layout.ld == 0 && !tiled) return CUBLAS_STATUS_SUCCESS;
   const Placement place{layout.order, static_cast<int64_t>(layout.rows), static_cast<int64_t>(layout.cols), layout.ld};
   return layout.ld < std::max<int64_t>(1, place.least_ld()) ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+}
+
+// False: no documented mode.
+bool mode_of(int32_t mode, ScaleMode* out) {
+  switch (mode) {
+    case CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F:
+      *out = ScaleMode::kScalar;
+      return true;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F:
+      *out = ScaleMode::kOuterVector;
+      return true;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F:
+      *out = ScaleMode::kVector128;
+      return true;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F:
+      *out = ScaleMode::kBlock128x128;
+      return true;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0:
+      *out = ScaleMode::kVector32;
+      return true;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3:
+      *out = ScaleMode::kVector16;
+      return true;
+    default:
+      return false;
+  }
 }
 
 Matrix matrix_of(const MatrixLayout& layout, gemm::Type type) {
@@ -134,8 +161,8 @@ class Planner {
     out_.b = matrix_of(b_, b);
     out_.c = matrix_of(c_, c);
     out_.d = matrix_of(d_, d);
-    fp8_ = gemm::is_fp8(a);
-    if (fp8_ && desc_.fast_accum) out_.compute = gemm::Compute::kFp8Fast;
+    narrow_ = gemm::is_narrow(a);
+    if (gemm::is_fp8(a) && desc_.fast_accum) out_.compute = gemm::Compute::kFp8Fast;
     return CUBLAS_STATUS_SUCCESS;
   }
 
@@ -189,17 +216,17 @@ class Planner {
   }
   bool is_tn() const { return k_is_contiguous(out_.a, true) && k_is_contiguous(out_.b, false); }
 
-  // What FP8 and INT8 kernels ask of shapes; addresses are looked at in the call.
+  // What FP8, FP4 and INT8 kernels ask of shapes; addresses are looked at in the call.
   cublasStatus_t alignment() {
     const auto whole = [](int64_t elements, gemm::Type type, int64_t bytes) {
-      return elements * gemm::bytes_of(type) % bytes == 0;
+      return type == gemm::Type::kE2m1 ? elements % (2 * bytes) == 0 : elements * gemm::bytes_of(type) % bytes == 0;
     };
     const int64_t needed = least_alignment(out_);
     if (needed == 0) return CUBLAS_STATUS_SUCCESS;
     for (const Matrix* matrix : {&out_.a, &out_.b, &out_.c, &out_.d}) {
       if (!whole(matrix->ld, matrix->type, needed)) return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    if (fp8_) {
+    if (narrow_) {
       const int64_t d_line = out_.d.row_major ? out_.n : out_.m;
       const int64_t a_line = k_is_contiguous(out_.a, true) ? out_.k : out_.m;
       const int64_t b_line = k_is_contiguous(out_.b, false) ? out_.k : out_.n;
@@ -207,7 +234,7 @@ class Planner {
           !whole(d_line, out_.d.type, needed)) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
       }
-      const bool any_layout = hostcuda_gemm_compute_capability() >= 100;
+      const bool any_layout = gemm::is_fp8(out_.a.type) && hostcuda_gemm_compute_capability() >= 100;
       return any_layout || is_tn() ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
     }
     // INT8: documented for the tensor-core kernels. With an INT32 D other layouts run too, as through cublasGemmEx.
@@ -215,29 +242,77 @@ class Planner {
     return is_tn() && out_.m % 4 == 0 && out_.k % 4 == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
   }
 
+  // Modes of the scales of A and B that the device has for the operands: the documented table.
+  bool offers(ScaleMode a, ScaleMode b) const {
+    const int capability = hostcuda_gemm_compute_capability();
+    const bool fp4 = out_.a.type == gemm::Type::kE2m1;
+    const bool narrow_d = gemm::is_narrow(out_.d.type);
+    const bool alike = a == b;
+    if (a == ScaleMode::kVector16 || b == ScaleMode::kVector16) return alike && fp4;
+    if (fp4) return false;
+    switch (a) {
+      case ScaleMode::kScalar:
+        return alike;
+      case ScaleMode::kOuterVector:
+        return alike && narrow_ && !narrow_d && capability >= 90;
+      case ScaleMode::kVector32:
+        return alike && narrow_ && capability >= 100;
+      default: {
+        // 128 x 128 blocks on both sides are not offered.
+        const bool pair = b == ScaleMode::kVector128 || (b == ScaleMode::kBlock128x128 && a == ScaleMode::kVector128);
+        const bool fits = out_.m % 4 == 0 && out_.n % 4 == 0;
+        return pair && fits && narrow_ && !narrow_d && capability == 90;
+      }
+    }
+  }
+
   cublasStatus_t scales() {
-    const bool fp8_d = gemm::is_fp8(out_.d.type);
-    if (!fp8_ && (desc_.a_scale_pointer || desc_.b_scale_pointer)) return CUBLAS_STATUS_INVALID_VALUE;
-    if (!fp8_d && (desc_.d_scale_pointer || desc_.amax_d_pointer)) return CUBLAS_STATUS_INVALID_VALUE;
-    // C is never FP8, and a scale of it is let pass beside FP8 operands, unused: NVIDIA's LtFp8Matmul sets one with a
-    // BF16 C. The D_OUT scales are those of block-scaled results, which there are none of.
-    if (!fp8_ && desc_.c_scale_pointer) return CUBLAS_STATUS_INVALID_VALUE;
-    if (desc_.d_out_scale_pointer) return fp8_d ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
-    if (desc_.c_scale_mode || desc_.d_scale_mode || desc_.d_out_scale_mode || desc_.aux_scale_mode) {
+    const bool narrow_d = gemm::is_narrow(out_.d.type);
+    if (!narrow_ && (desc_.a_scale_pointer || desc_.b_scale_pointer)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!narrow_d && (desc_.d_scale_pointer || desc_.amax_d_pointer || desc_.d_out_scale_pointer)) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    // C is never narrow, and a scale of it is let pass beside narrow operands, unused: NVIDIA's LtFp8Matmul sets one
+    // with a BF16 C.
+    if (!narrow_ && desc_.c_scale_pointer) return CUBLAS_STATUS_INVALID_VALUE;
+    if (desc_.c_scale_mode || desc_.d_scale_mode || desc_.aux_scale_mode) return CUBLAS_STATUS_NOT_SUPPORTED;
+    ScaleMode b_mode{};
+    ScaleMode d_out_mode{};
+    if (!mode_of(desc_.a_scale_mode, &out_.scales.a_mode) || !mode_of(desc_.b_scale_mode, &b_mode) ||
+        !mode_of(desc_.d_out_scale_mode, &d_out_mode) || !offers(out_.scales.a_mode, b_mode)) {
       return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    if (desc_.a_scale_mode || desc_.b_scale_mode) {
-      const bool vectors = desc_.a_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
-                           desc_.b_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-      // Vectors: results of 16 bits and more, Hopper and later. Blocks: none.
-      if (!vectors || !fp8_ || fp8_d || hostcuda_gemm_compute_capability() < 90) return CUBLAS_STATUS_NOT_SUPPORTED;
-      if (!desc_.a_scale_pointer || !desc_.b_scale_pointer) return CUBLAS_STATUS_INVALID_VALUE;
-      out_.scales.vectors = true;
-    }
+    const ScaleMode mode = out_.scales.a_mode;
+    out_.scales.b_mode = b_mode;
     out_.scales.a = desc_.a_scale_pointer;
     out_.scales.b = desc_.b_scale_pointer;
     out_.scales.d = desc_.d_scale_pointer;
     out_.scales.amax = desc_.amax_d_pointer;
+    if (mode != ScaleMode::kScalar && (!desc_.a_scale_pointer || !desc_.b_scale_pointer)) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (block_of(mode) != 0) return block_scales(d_out_mode);
+    return desc_.d_out_scale_pointer || d_out_mode != ScaleMode::kScalar ? CUBLAS_STATUS_NOT_SUPPORTED
+                                                                         : CUBLAS_STATUS_SUCCESS;
+  }
+
+  // A narrow D gets scales of A's mode. Its blocks run along columns; where the scales of a batch's further entries lie
+  // is not documented.
+  cublasStatus_t block_scales(ScaleMode d_out_mode) {
+    const auto aligned = [](uint64_t address) { return address % kScaleAlignment == 0; };
+    if (out_.batch != 1 || d_.batch_mode != CUBLASLT_BATCH_MODE_STRIDED || !aligned(desc_.a_scale_pointer) ||
+        !aligned(desc_.b_scale_pointer) || !aligned(desc_.d_out_scale_pointer)) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (!gemm::is_narrow(out_.d.type)) {
+      return d_out_mode == ScaleMode::kScalar ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (d_out_mode != out_.scales.a_mode || out_.d.row_major) return CUBLAS_STATUS_NOT_SUPPORTED;
+    const bool takes_d_scale = d_out_mode == ScaleMode::kVector16;
+    if (!desc_.d_out_scale_pointer || desc_.amax_d_pointer || (desc_.d_scale_pointer && !takes_d_scale)) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    out_.scales.d_out = desc_.d_out_scale_pointer;
     return CUBLAS_STATUS_SUCCESS;
   }
 
@@ -251,7 +326,7 @@ class Planner {
     const bool takes_bias = is_tiled_product(out_) && out_.d.type == gemm::Type::kInt8;
     const bool simple = found->value <= CUBLASLT_EPILOGUE_RELU_BIAS;
     if (!plain && out_.a.type == gemm::Type::kInt8 && !(takes_bias && simple)) return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (of_operand && fp8_) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (of_operand && narrow_) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (out_.d.type == gemm::Type::kFp64 && !simple) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (out_.d.row_major) {
       // Documented: no activation with bias over a row-major D. Auxiliary matrices and gradients are column-major.
@@ -269,8 +344,8 @@ class Planner {
   // D and C's type beside an FP8 one. A gradient of an operand may also have the operand's type.
   cublasStatus_t bias_type(bool of_operand) {
     out_.bias_type = out_.d.type;
-    if (fp8_ && out_.d.type == gemm::Type::kFp32) out_.bias_type = gemm::Type::kBf16;
-    if (gemm::is_fp8(out_.d.type)) out_.bias_type = out_.c.type;
+    if (narrow_ && out_.d.type == gemm::Type::kFp32) out_.bias_type = gemm::Type::kBf16;
+    if (gemm::is_narrow(out_.d.type)) out_.bias_type = out_.c.type;
     if (out_.d.type == gemm::Type::kInt8) out_.bias_type = gemm::Type::kFp32;
     if (out_.bias_use == BiasUse::kNone || desc_.bias_data_type == -1) return CUBLAS_STATUS_SUCCESS;
     gemm::Type asked{};
@@ -295,14 +370,16 @@ class Planner {
     out_.aux.stride = desc_.aux_batch_stride;
     out_.aux.type = out_.d.type;
     if (!mask && desc_.aux_data_type != -1) {
-      // D's type; beside an FP8 D also C's.
+      // D's type; beside a narrow D also C's.
       gemm::Type asked{};
       if (!type_of(static_cast<cudaDataType>(desc_.aux_data_type), &asked)) return CUBLAS_STATUS_INVALID_VALUE;
-      if (asked != out_.d.type && !(gemm::is_fp8(out_.d.type) && asked == out_.c.type)) {
+      if (asked != out_.d.type && !(gemm::is_narrow(out_.d.type) && asked == out_.c.type)) {
         return CUBLAS_STATUS_INVALID_VALUE;
       }
       out_.aux.type = asked;
     }
+    // A matrix of GELU's input in blocks would need scales of its own.
+    if (!mask && gemm::is_narrow(out_.aux.type) && out_.scales.d_out) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (fp8_scales && (mask || !gemm::is_fp8(out_.aux.type))) return CUBLAS_STATUS_INVALID_VALUE;
     out_.aux.scale = desc_.aux_scale_pointer;
     out_.aux.amax = desc_.aux_amax_pointer;
@@ -315,13 +392,13 @@ class Planner {
   const MatrixLayout& c_;
   const MatrixLayout& d_;
   Matmul& out_;
-  bool fp8_ = false;
+  bool narrow_ = false;
 };
 
 }  // namespace
 
 int64_t least_alignment(const Matmul& matmul) {
-  if (gemm::is_fp8(matmul.a.type)) return 16;
+  if (gemm::is_narrow(matmul.a.type)) return 16;
   return matmul.a.type == gemm::Type::kInt8 ? 4 : 0;
 }
 

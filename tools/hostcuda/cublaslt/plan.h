@@ -14,15 +14,17 @@ namespace hostcuda {
 // INVALID_VALUE: shapes, leading dimensions or batch counts that do not fit together, unknown transpose, order or
 // pointer
 //   mode, scale or amax pointers for types that have none, an auxiliary matrix of the wrong type or leading dimension;
-// NOT_SUPPORTED: understood and not offered (types, orders, mixed batch modes, alignment and layout of FP8 and INT8,
-//   block scales, epilogues, emulation).
+// NOT_SUPPORTED: understood and not offered (types, orders, mixed batch modes, alignment and layout of FP8, FP4 and
+// INT8,
+//   modes of scales, epilogues, emulation).
 // For a GPU to settle: which devices take vectors of scales (here Hopper and later); INT8 layouts other than TN and
 // extents that are no multiple of 4 with an INT32 D (here taken, 4-byte alignment asked for); NOT_SUPPORTED or
 // INVALID_VALUE for addresses that are not aligned (here the former); which epilogues FP64 and FP8 have.
 cublasStatus_t plan_matmul(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,
                            const MatrixLayout& d, Matmul* out);
 
-// What addresses and leading dimensions must be multiples of, in bytes, beyond their type: FP8 16, INT8 4, else 0.
+// What addresses and leading dimensions must be multiples of, in bytes, beyond their type: FP8 and FP4 16, INT8 4, else
+// 0.
 int64_t least_alignment(const Matmul& matmul);
 
 // Whether the device multiplies INT8 matrices in tiled orders: documented for Turing and Ampere, not for Hopper and

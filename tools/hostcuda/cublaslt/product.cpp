@@ -14,10 +14,12 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "tools/hostcuda/access.h"
 #include "tools/hostcuda/core.h"
+#include "tools/hostcuda/cublaslt/block_scales.h"
 #include "tools/hostcuda/cublaslt/staging.h"
 
 namespace hostcuda {
@@ -25,18 +27,18 @@ namespace {
 
 // Refusals on demand
 
-constexpr uint8_t mask(gemm::Type type) {
-  return static_cast<uint8_t>(1 << static_cast<int>(type));
+constexpr uint16_t mask(gemm::Type type) {
+  return static_cast<uint16_t>(1 << static_cast<int>(type));
 }
 
 struct Refusal {
-  uint8_t in;
-  uint8_t out;
+  uint16_t in;
+  uint16_t out;
 };
 
 struct RefusalWord {
   std::string_view word;
-  uint8_t types;
+  uint16_t types;
 };
 constexpr RefusalWord kRefusalWords[] = {
     {"16", mask(gemm::Type::kFp16) | mask(gemm::Type::kBf16)},
@@ -46,12 +48,13 @@ constexpr RefusalWord kRefusalWords[] = {
     {"fp32", mask(gemm::Type::kFp32)},
     {"fp64", mask(gemm::Type::kFp64)},
     {"fp8", mask(gemm::Type::kE4m3) | mask(gemm::Type::kE5m2)},
+    {"fp4", mask(gemm::Type::kE2m1)},
     {"int8", mask(gemm::Type::kInt8)},
     {"int32", mask(gemm::Type::kInt32)},
-    {"any", 0xff},
+    {"any", 0xffff},
 };
 
-uint8_t mask_of(std::string_view word) {
+uint16_t mask_of(std::string_view word) {
   for (const RefusalWord& known : kRefusalWords) {
     if (word == known.word) return known.types;
   }
@@ -82,7 +85,7 @@ struct Refusals {
     if (text && !parse_refusals(text, &rules)) {
       std::fprintf(stderr,
                    "hostcuda: HOSTCUDA_NOT_SUPPORTED=%s: allowed are comma-separated IN->OUT, each of 16 32 bf16 fp16 "
-                   "fp32 fp64 fp8 int8 int32 any\n",
+                   "fp32 fp64 fp8 fp4 int8 int32 any\n",
                    text);
       std::_Exit(86);
     }
@@ -217,6 +220,7 @@ struct Aliases {
   std::vector<void*> bias, aux;
   float* amax = nullptr;
   float* aux_amax = nullptr;
+  void* d_out = nullptr;  // scales of D's blocks
 };
 
 // One run of a job: everything that the stream's worker does with it.
@@ -340,6 +344,12 @@ class Run {
     if (call_.aux.address && !look_up_aux()) return false;
     if (call_.scales.amax && !(aliases_.amax = amax_at("amax of D", call_.scales.amax))) return false;
     if (call_.aux.amax && !(aliases_.aux_amax = amax_at("amax of the auxiliary matrix", call_.aux.amax))) return false;
+    if (call_.scales.d_out) {
+      aliases_.d_out =
+          view(&access_, "the scales of D's blocks", call_.scales.d_out,
+               scale_bytes(call_.scales.a_mode, call_.n, call_.m), kScaleAlignment, HOSTCUDA_READ | HOSTCUDA_WRITE);
+      if (access_.broken) return false;
+    }
     aliases_.d = look_up_matrix("D", &call_.d, &staged_d_, call_.m, call_.n, HOSTCUDA_READ | HOSTCUDA_WRITE);
     return !access_.broken;
   }
@@ -390,6 +400,7 @@ class Run {
       std::memset(raw_.get(), 0, bytes);
       return true;
     }
+    if (!read_block_scales()) return false;
     gemm::Product product{};
     product.m = call_.m;
     product.n = call_.n;
@@ -401,6 +412,7 @@ class Run {
     product.out = raw_.get();
     product.out_ld = call_.m;
     product.out_stride = call_.m * call_.n;
+    product.scales = {block_of(call_.scales.a_mode), block_scales_a_.data(), block_scales_b_.data()};
     product.narrow_result = !call_.whole_partials && gemm::bytes_of(call_.d.type) == 2;
     product.device = hostcuda_device_board(job_.device);  // fault plans name boards
     hostcuda_device_uuid(job_.device, product.uuid);
@@ -420,13 +432,30 @@ class Run {
            j * (matrix.row_major ? 1 : matrix.ld) * gemm::bytes_of(matrix.type);
   }
 
-  // FP8's factors of one column, one a row; empty: none.
+  bool scales_are_vectors() const { return call_.scales.a_mode == ScaleMode::kOuterVector; }
+  bool scales_are_blocks() const { return block_of(call_.scales.a_mode) != 0; }
+
+  // The factors of the operands' blocks along k; empty where they have none.
+  bool read_block_scales() {
+    if (!scales_are_blocks()) return true;
+    const auto read = [&](const char* what, CUdeviceptr address, ScaleMode mode, int64_t outer) {
+      const void* tensor =
+          view(&access_, what, address, scale_bytes(mode, outer, call_.k), kScaleAlignment, HOSTCUDA_READ);
+      return tensor ? scales_of(mode, tensor, outer, call_.k) : std::vector<float>{};
+    };
+    block_scales_a_ = read("the scales of A", call_.scales.a, call_.scales.a_mode, call_.m);
+    if (access_.broken) return false;
+    block_scales_b_ = read("the scales of B", call_.scales.b, call_.scales.b_mode, call_.n);
+    return !access_.broken;
+  }
+
+  // FP8's factors of one column, one a row; empty: none, or those of blocks.
   bool read_operand_scales() {
     const ScaleFactors& scales = call_.scales;
-    if (!scales.a && !scales.b) return true;
-    scale_a_ = read_scales(&access_, "the scale of A", scales.a, scales.vectors ? call_.m : 1);
+    if ((!scales.a && !scales.b) || scales_are_blocks()) return true;
+    scale_a_ = read_scales(&access_, "the scale of A", scales.a, scales_are_vectors() ? call_.m : 1);
     if (access_.broken) return false;
-    scale_b_ = read_scales(&access_, "the scale of B", scales.b, scales.vectors ? call_.n : 1);
+    scale_b_ = read_scales(&access_, "the scale of B", scales.b, scales_are_vectors() ? call_.n : 1);
     return !access_.broken;
   }
 
@@ -468,8 +497,8 @@ class Run {
                       c.data());
         }
         for (size_t i = 0; i < m && with.factors; ++i) {
-          factors[i] = static_cast<Real>(scale_a_[call_.scales.vectors ? i : 0]) *
-                       static_cast<Real>(scale_b_[call_.scales.vectors ? static_cast<size_t>(j) : 0]);
+          factors[i] = static_cast<Real>(scale_a_[scales_are_vectors() ? i : 0]) *
+                       static_cast<Real>(scale_b_[scales_are_vectors() ? static_cast<size_t>(j) : 0]);
         }
         char* aux_column = call_.aux.address ? aux_at(e, j) : nullptr;
         if (aux_column) {
@@ -498,6 +527,9 @@ class Run {
             if (call_.aux.scale) value = value * static_cast<Real>(aux_scale.front());
           }
           store_values(call_.aux.type, aux_column, 1, call_.m, aux.data());
+        }
+        if constexpr (std::is_same_v<Real, float>) {
+          if (aliases_.d_out) quantize_column(call_.scales.a_mode, call_.d.type, call_.m, j, x.data(), aliases_.d_out);
         }
         char* to = static_cast<char*>(column(aliases_.d, call_.d, e, j));
         kept.save(to, d_step, e, j);
@@ -552,6 +584,7 @@ class Run {
   Aliases aliases_;
   Staged staged_a_, staged_b_, staged_c_, staged_d_;
   std::vector<float> scale_a_, scale_b_;
+  std::vector<float> block_scales_a_, block_scales_b_;
   std::unique_ptr<void, Free> raw_;
   gemm::Outcome outcome_{};
 };
@@ -578,6 +611,10 @@ bool tuple_of(cublasComputeType_t compute_type, cudaDataType scale, gemm::Type a
         if (a == Type::kE5m2 && b == Type::kE5m2) return false;
         if (!gemm::is_fp8(out)) return c == d && (out == Type::kBf16 || out == Type::kFp16 || out == Type::kFp32);
         return (c == CUDA_R_16BF || c == CUDA_R_16F) && (out == Type::kE4m3 || a == Type::kE5m2 || b == Type::kE5m2);
+      }
+      if (a == Type::kE2m1 && b == Type::kE2m1) {
+        if (out == Type::kE2m1) return c == CUDA_R_16BF || c == CUDA_R_16F;
+        return c == d && (out == Type::kBf16 || out == Type::kFp16 || out == Type::kFp32);
       }
       if (alike(Type::kInt8)) {
         *compute = gemm::Compute::kInt32;

@@ -54,12 +54,23 @@ struct Auxiliary {
   CUdeviceptr amax;   // FP32, 0: none: gets the largest magnitude of what is written, before the factor
 };
 
-// FP8's factors: FP32 in device memory, 0: 1.
+// What a scale of an FP8 or FP4 matrix belongs to; layouts of block scales: block_scales.h.
+enum class ScaleMode : uint8_t {
+  kScalar = 0,        // the matrix
+  kOuterVector = 1,   // a row of op(A), a column of op(B)
+  kVector128 = 2,     // 128 elements of such a line
+  kBlock128x128 = 3,  // 128 elements of 128 such lines
+  kVector32 = 4,      // 32 elements
+  kVector16 = 5,      // 16 elements
+};
+
+// Factors of FP8 and FP4: in device memory, 0: 1. FP32 but for the modes kVector32 and kVector16.
 struct ScaleFactors {
-  CUdeviceptr a, b;  // one value, or one a row of op(A) and one a column of op(B)
-  bool vectors;
-  CUdeviceptr d;     // what goes into D is multiplied by it
-  CUdeviceptr amax;  // gets the largest magnitude of D before that
+  CUdeviceptr a, b;
+  ScaleMode a_mode, b_mode;
+  CUdeviceptr d;      // FP32: what goes into D is multiplied by it
+  CUdeviceptr amax;   // FP32: gets the largest magnitude of D before that
+  CUdeviceptr d_out;  // gets the scales of D's blocks, of A's mode
 };
 
 struct Matmul {
@@ -108,6 +119,9 @@ inline bool type_of(cudaDataType type, gemm::Type* out) {
     case CUDA_R_32I:
       *out = gemm::Type::kInt32;
       return true;
+    case CUDA_R_4F_E2M1:
+      *out = gemm::Type::kE2m1;
+      return true;
     default:
       return false;
   }
@@ -124,6 +138,7 @@ extern "C" Scalar hostcuda_scalar(const void* pointer, gemm::Type type, bool on_
 //   32F, 32F_PEDANTIC         32F     E4M3, E5M2 in any mix but E5M2 with E5M2 ->
 //                                       C and D both BF16, FP16 or FP32;  C BF16 or FP16 and D E4M3, or D E5M2 where
 //                                       one of A and B is
+//   32F, 32F_PEDANTIC         32F     E2M1 -> C and D both BF16, FP16 or FP32;  C BF16 or FP16 and D E2M1
 //   32F_FAST_TF32             32F     FP32 -> FP32 (Compute::kTf32, plain FP32 where the device has no TF32)
 //   32F_FAST_16F, _16BF, 32F_EMULATED_16BFX9
 //                             32F     FP32 -> FP32 (as plain FP32: they permit a loss, they do not demand one)
@@ -144,10 +159,10 @@ extern "C" cublasStatus_t hostcuda_matmul(const HostcudaHandle* handle, const Ma
 }  // namespace hostcuda
 
 extern "C" {
-// Refusals on demand. Comma-separated IN->OUT; IN: 16 (BF16 and FP16) 32 (FP32) bf16 fp16 fp32 fp64 fp8 int8 int32 any;
-// OUT: the same, D's type. A
-// product whose A and D fit a rule is NOT_SUPPORTED, by every entry point and heuristic. The environment variable
-// HOSTCUDA_NOT_SUPPORTED, read at the first product, sets the first rules (a wrong one: one line on stderr and exit
-// code 86); this call replaces them (null or empty: none). Returns 0, or -1: malformed, nothing changed.
+// Refusals on demand. Comma-separated IN->OUT; IN: 16 (BF16 and FP16) 32 (FP32) bf16 fp16 fp32 fp64 fp8 fp4 int8 int32
+// any; OUT: the same, D's type. A product whose A and D fit a rule is NOT_SUPPORTED, by every entry point and
+// heuristic. The environment variable HOSTCUDA_NOT_SUPPORTED, read at the first product, sets the first rules (a wrong
+// one: one line on stderr and exit code 86); this call replaces them (null or empty: none). Returns 0, or -1:
+// malformed, nothing changed.
 int hostcuda_set_not_supported(const char* rules);
 }

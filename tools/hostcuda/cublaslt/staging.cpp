@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Staging: takes aliases of matrices in tiled orders, gives plain columns, and writes results back; runs on a stream's
-// worker.
+// Staging: takes aliases of matrices in tiled orders or of FP4, gives plain columns, and writes results back; runs on a
+// stream's worker.
 #include "tools/hostcuda/cublaslt/staging.h"
 
 #include <algorithm>
@@ -16,6 +16,25 @@ Placement placement_of(const Matrix& matrix, int64_t rows, int64_t cols) {
   return {matrix.tiled ? matrix.tiled : plain, rows, cols, matrix.ld};
 }
 
+// FP4: element 2 i is the low half of byte i, element 2 i + 1 the high one.
+void copy_out(const Matrix& stored, const char* from, int64_t offset, char* columns, int64_t to) {
+  const int64_t bytes = gemm::bytes_of(stored.type);
+  if (stored.type == gemm::Type::kE2m1) {
+    columns[to] = static_cast<char>(static_cast<unsigned char>(from[offset / 2]) >> (offset % 2 * 4) & 0xF);
+  } else {
+    std::memcpy(columns + to * bytes, from + offset * bytes, static_cast<size_t>(bytes));
+  }
+}
+void copy_in(const Matrix& stored, const char* columns, int64_t from, char* to, int64_t offset) {
+  const int64_t bytes = gemm::bytes_of(stored.type);
+  if (stored.type == gemm::Type::kE2m1) {
+    const int shift = static_cast<int>(offset % 2 * 4);
+    to[offset / 2] = static_cast<char>((to[offset / 2] & ~(0xF << shift)) | columns[from] << shift);
+  } else {
+    std::memcpy(to + offset * bytes, columns + from * bytes, static_cast<size_t>(bytes));
+  }
+}
+
 // copy(offset of an element, its place among the columns), for every element.
 template <typename Copy>
 void for_each_element(const Placement& place, const Copy& copy) {
@@ -27,7 +46,7 @@ void for_each_element(const Placement& place, const Copy& copy) {
 }  // namespace
 
 bool is_staged(const Matrix& matrix) {
-  return matrix.tiled != 0;
+  return matrix.tiled != 0 || matrix.type == gemm::Type::kE2m1;
 }
 
 int64_t stored_bytes(const Matrix& matrix, int64_t rows, int64_t cols) {
@@ -36,7 +55,8 @@ int64_t stored_bytes(const Matrix& matrix, int64_t rows, int64_t cols) {
       __builtin_mul_overflow(most, 2 * gemm::bytes_of(matrix.type), &most)) {
     return -1;
   }
-  return placement_of(matrix, rows, cols).elements() * gemm::bytes_of(matrix.type);
+  const int64_t elements = placement_of(matrix, rows, cols).elements();
+  return matrix.type == gemm::Type::kE2m1 ? (elements + 1) / 2 : elements * gemm::bytes_of(matrix.type);
 }
 
 void Staged::gather(Matrix* matrix, std::vector<void*>* aliases, int64_t rows, int64_t cols) {
@@ -44,14 +64,12 @@ void Staged::gather(Matrix* matrix, std::vector<void*>* aliases, int64_t rows, i
   rows_ = rows;
   cols_ = cols;
   const Placement place = placement_of(stored_, rows, cols);
-  const auto bytes = static_cast<size_t>(gemm::bytes_of(stored_.type));
   for (void*& alias : *aliases) {
     if (entries_.empty() || entries_.back().alias != alias) {
-      entries_.push_back({alias, std::vector<char>(static_cast<size_t>(rows * cols) * bytes)});
+      entries_.push_back({alias, std::vector<char>(static_cast<size_t>(rows * cols * gemm::bytes_of(stored_.type)))});
       char* columns = entries_.back().columns.data();
-      const char* from = static_cast<const char*>(alias);
       for_each_element(place, [&](int64_t offset, int64_t to) {
-        std::memcpy(columns + static_cast<size_t>(to) * bytes, from + static_cast<size_t>(offset) * bytes, bytes);
+        copy_out(stored_, static_cast<const char*>(alias), offset, columns, to);
       });
     }
     alias = entries_.back().columns.data();
@@ -63,12 +81,9 @@ void Staged::gather(Matrix* matrix, std::vector<void*>* aliases, int64_t rows, i
 
 void Staged::scatter() const {
   const Placement place = placement_of(stored_, rows_, cols_);
-  const auto bytes = static_cast<size_t>(gemm::bytes_of(stored_.type));
   for (const Entry& entry : entries_) {
-    char* to = static_cast<char*>(entry.alias);
     for_each_element(place, [&](int64_t offset, int64_t from) {
-      std::memcpy(to + static_cast<size_t>(offset) * bytes, entry.columns.data() + static_cast<size_t>(from) * bytes,
-                  bytes);
+      copy_in(stored_, entry.columns.data(), from, static_cast<char*>(entry.alias), offset);
     });
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Matrices in memory orders that the product engine does not read, as plain columns in memory of this process.
+// Matrices in memory orders that the product engine does not read, and FP4 matrices, which pack two values a byte, as
+// plain columns in memory of this process.
 #pragma once
 
 #include <cstdint>

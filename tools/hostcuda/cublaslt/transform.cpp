@@ -50,7 +50,7 @@ bool scales(gemm::Type scale, gemm::Type type) {
   using gemm::Type;
   switch (scale) {
     case Type::kFp32:
-      return type != Type::kFp64;
+      return type != Type::kFp64 && type != Type::kE2m1;
     case Type::kInt32:
       return type == Type::kInt32 || type == Type::kInt8;
     default:

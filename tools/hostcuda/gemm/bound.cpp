@@ -72,7 +72,8 @@ LineSums line_sums(const Product& product, int64_t batch_entry, int64_t column) 
   std::vector<Real> squares(m, Real{0});
   std::vector<Real> magnitudes(m, Real{0});
   const auto add = [&](size_t i, int64_t l, Real y) {
-    const Real term = static_cast<Real>(a.at64(static_cast<int64_t>(i), l)) * y;
+    const auto row = static_cast<int64_t>(i);
+    const Real term = static_cast<Real>(a.at64(row, l)) * y * static_cast<Real>(scale_at(product, row, column, l));
     gamma[i] += term;
     squares[i] += term * term;
     magnitudes[i] += std::fabs(term);

@@ -134,7 +134,8 @@ struct FloatProduct {
   int threads;
 };
 
-// Entry by entry with the defining arithmetic: CPUs without AVX2, steps without a vector path, FP16 accumulators.
+// Entry by entry with the defining arithmetic: CPUs without AVX2, steps without a vector path, FP16 accumulators, block
+// scales.
 void scalar_product(const FloatProduct& job, const View& a, const View& b, const OutView& out, const Extent& extent) {
   const size_t k = static_cast<size_t>(extent.k);
   std::vector<float> rows(static_cast<size_t>(extent.m) * k);
@@ -145,8 +146,8 @@ void scalar_product(const FloatProduct& job, const View& a, const View& b, const
     std::vector<float> column(k);
     for (int64_t l = 0; l < extent.k; ++l) column[static_cast<size_t>(l)] = b.at(l, j);
     for (int64_t i = 0; i < extent.m; ++i) {
-      out.at(i, j) = replay_entry(job.order, job.product.a.type, job.product.b.type, job.product.compute,
-                                  rows.data() + static_cast<size_t>(i) * k, column.data(), extent.k, nullptr);
+      out.at(i, j) = replay_entry_of(job.order, job.product, i, j, rows.data() + static_cast<size_t>(i) * k,
+                                     column.data(), nullptr);
     }
   });
 }
@@ -191,7 +192,7 @@ void sum_of_parts(const View& a, const View& b, const OutView& out, const Extent
   }
 }
 
-// rows x cols values of an FP8 or TF32 operand as FP32, down the columns, in *memory.
+// rows x cols values of an FP8, FP4 or TF32 operand as FP32, down the columns, in *memory.
 View widened(const View& x, int64_t rows, int64_t cols, std::vector<float>* memory) {
   memory->resize(static_cast<size_t>(rows * cols));
   for (int64_t c = 0; c < cols; ++c) {
@@ -209,7 +210,7 @@ void float_entry(const FloatProduct& job, int64_t batch_entry) {
   const OutView out = out_of<float>(product, batch_entry);
   View a = view_of(product.a, batch_entry);
   View b = view_of(product.b, batch_entry);
-  const bool vector = has_vector_paths() && product.compute != Compute::kFp16 &&
+  const bool vector = has_vector_paths() && product.compute != Compute::kFp16 && product.scales.length == 0 &&
                       (job.chain.rule != Rule::kTensorCore || has_vector_step(job.chain.step));
   if (!vector) {
     scalar_product(job, a, b, out, extent);
@@ -217,7 +218,7 @@ void float_entry(const FloatProduct& job, int64_t batch_entry) {
   }
   std::vector<float> wide_a;
   std::vector<float> wide_b;
-  if (product.compute == Compute::kTf32 || is_fp8(a.type)) {
+  if (product.compute == Compute::kTf32 || is_narrow(a.type)) {
     a = widened(a, extent.m, extent.k, &wide_a);
     b = widened(b, extent.k, extent.n, &wide_b);
   }

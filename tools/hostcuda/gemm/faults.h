@@ -14,7 +14,7 @@
 //   offset = 0
 //   probability = 0.25              # only this share of them, by a seeded draw
 //   m = ">=512"                     # N, "lo..hi", "<N", "<=N", ">N", ">=N"; likewise n, k, batch
-//   type = "bf16"                   # bf16 fp16 fp32 tf32 fp64 e4m3 e5m2 int8: operand A (tf32: FP32 computed as TF32)
+//   type = "bf16"                   # bf16 fp16 fp32 tf32 fp64 e4m3 e5m2 e2m1 int8: operand A (tf32: computed as TF32)
 //   # which entries of D (column-major, as cuBLAS sees it)
 //   count = 3                       # entries (tiles, columns, rows, pairs) a product; default 1
 //   row = 5                         # default: random, each entry hit at most once a product where possible
@@ -152,7 +152,7 @@ bool load_fault_plan(const std::string& setting, FaultPlan* plan, std::string* e
 // Names of the log and of a rule's `type`.
 const char* operand_name(const Product& product, const Operand& operand);
 const char* compute_name(Compute compute);
-inline constexpr const char* kOperandNames[] = {"bf16", "fp16", "fp32", "tf32", "fp64", "e4m3", "e5m2", "int8"};
+inline constexpr const char* kOperandNames[] = {"bf16", "fp16", "fp32", "tf32", "fp64", "e4m3", "e5m2", "e2m1", "int8"};
 
 // The bits that are candidates where a rule names none: the exponent and the top of the significand.
 std::vector<int> default_bits(Type sums);

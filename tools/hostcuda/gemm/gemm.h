@@ -39,6 +39,7 @@ enum class Type : uint8_t {
   kE5m2 = 5,  // FP8: 5 exponent and 2 fraction bits, as a short FP16, largest 57344
   kInt8 = 6,
   kInt32 = 7,
+  kE2m1 = 8,  // FP4: 2 exponent bits and 1 fraction bit, largest 6; here one a byte, in its low half
 };
 
 constexpr int64_t bytes_of(Type type) {
@@ -54,6 +55,7 @@ constexpr int64_t bytes_of(Type type) {
     case Type::kE4m3:
     case Type::kE5m2:
     case Type::kInt8:
+    case Type::kE2m1:
       return 1;
   }
   return 0;
@@ -63,12 +65,18 @@ constexpr bool is_fp8(Type type) {
   return type == Type::kE4m3 || type == Type::kE5m2;
 }
 
+// FP8 and FP4: the types that scales belong to.
+constexpr bool is_narrow(Type type) {
+  return is_fp8(type) || type == Type::kE2m1;
+}
+
 // How the products are formed and summed. A and B have one type, but for FP8, which may be mixed.
 //   compute    operands          sums
 //   kFp32      BF16, FP16        FP32 in the order in force
 //              FP32              FP32, sequential FMA in every order
 //              E4M3, E5M2        FP32; Hopper and Ada sum 128 products at a time in the tensor core's short accumulator
 //                                and add each such part to an FP32 sum, to nearest (order.h)
+//              E2M1              FP32, by the tensor core's steps for FP8: its products are exact there
 //   kFp8Fast   E4M3, E5M2        FP32, all products in the tensor core's accumulator (CUBLASLT_MATMUL_DESC_FAST_ACCUM)
 //   kTf32      FP32              operands cut to TF32, then as 16-bit operands with N halved
 //   kFp16      FP16              FP16 values held in FP32: rounded to FP16 (to nearest) after every step of the order;
@@ -85,7 +93,7 @@ constexpr Type sum_type(Compute compute) {
 enum class Status : int {
   kOk = 0,
   // A tuple that is not in the table above, or that the order's architecture lacks: BF16 and TF32 on v100, FP8 on v100
-  // and a100.
+  // and a100, FP4 on all but b200.
   kNotSupported = 1,
   kInvalid = 2,  // a negative size, a null pointer where data is needed, ld smaller than a column
 };
@@ -100,6 +108,15 @@ struct Operand {
   int64_t stride;               // elements between batch entries; 0: the same matrix for all
   Type type;
   bool transposed;
+};
+
+// Factors of FP8 and FP4 operands by blocks along k. Each block is summed from +0, never promoted nor split; its sum,
+// times the exact product of the factors of its row and column, is added to an FP32 sum, in FP64 rounded to nearest.
+// For a GPU to settle: whether Blackwell's tensor cores round a block's sum before they scale it.
+struct BlockScales {
+  int64_t length = 0;        // products a block; 0: no factors
+  const float* a = nullptr;  // of row i in block p: a[i + p m]
+  const float* b = nullptr;  // of column j in block p: b[j + p n]
 };
 
 struct Product {
@@ -118,6 +135,7 @@ struct Product {
   uint64_t index;  // from hostcuda_gemm_next_index
   // D has 16 bits, and split-K may keep its partial results in them (orders NAME/splitSx16).
   bool narrow_result = false;
+  BlockScales scales{};  // the same for every batch entry
 };
 
 // A rectangle of D that the device "did not write": D(row .. row + rows, col .. col + cols) of one batch entry.

@@ -297,8 +297,8 @@ class Injection {
       }
       default: {
         const auto [x, y] = values(float{});
-        return std::bit_cast<uint32_t>(replay_entry(order_, product_.a.type, product_.b.type, product_.compute,
-                                                    x.data(), y.data(), product_.k, &fault));
+        return std::bit_cast<uint32_t>(
+            replay_entry_of(order_, product_, where.row, where.col, x.data(), y.data(), &fault));
       }
     }
   }
@@ -514,6 +514,8 @@ const char* operand_name(const Product& product, const Operand& operand) {
       return "int8";
     case Type::kInt32:
       return "int32";
+    case Type::kE2m1:
+      return "e2m1";
   }
   return "unknown";
 }

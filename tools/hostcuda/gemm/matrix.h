@@ -37,6 +37,8 @@ struct View {
         return static_cast<float>(static_cast<const int8_t*>(data)[i]);
       case Type::kInt32:
         return static_cast<float>(static_cast<const int32_t*>(data)[i]);
+      case Type::kE2m1:
+        return e2m1_to_float(static_cast<const uint8_t*>(data)[i]);
     }
     return 0.0f;
   }
@@ -66,6 +68,14 @@ using OutView = SumView<float>;
 template <typename Sum>
 SumView<Sum> out_of(const Product& product, int64_t batch_entry) {
   return {static_cast<Sum*>(product.out) + batch_entry * product.out_stride, 1, product.out_ld};
+}
+
+// Product of the factors of row i and column j at product l of the sum: exact.
+inline double scale_at(const Product& product, int64_t i, int64_t j, int64_t l) {
+  const BlockScales& scales = product.scales;
+  if (scales.length == 0) return 1.0;
+  const int64_t block = l / scales.length;
+  return static_cast<double>(scales.a[i + block * product.m]) * static_cast<double>(scales.b[j + block * product.n]);
 }
 
 // Entry (i, l) of op(A) as a view: rows are the rows of op(A).

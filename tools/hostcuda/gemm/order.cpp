@@ -8,6 +8,8 @@
 #include <cmath>
 #include <vector>
 
+#include "matrix.h"
+
 namespace hostcuda::gemm {
 namespace {
 
@@ -63,6 +65,7 @@ Format format_of(Type type) {
     case Type::kBf16:
       return Format::kBf16;
     case Type::kE4m3:
+    case Type::kE2m1:  // all its values are E4M3's, and no sum of a block loses a bit
       return Format::kE4m3;
     case Type::kE5m2:
       return Format::kE5m2;
@@ -219,6 +222,7 @@ bool supports(const Order& order, Type a, Type b, Compute compute) {
   switch (compute) {
     case Compute::kFp32:
       if (is_fp8(a) && is_fp8(b)) return order.has_fp8;
+      if (both(Type::kE2m1)) return order.compute_capability >= 100;
       return both(Type::kFp32) || both(Type::kFp16) || (both(Type::kBf16) && order.has_bf16);
     case Compute::kFp8Fast:
       return is_fp8(a) && is_fp8(b) && order.has_fp8;
@@ -243,7 +247,7 @@ Chain chain_of(const Order& order, Type a, Type b, Compute compute) {
   if (chain.rule == Rule::kRounded16) chain.step_products = kBlockProducts;
   if (chain.rule != Rule::kTensorCore) return chain;
   if (a == Type::kFp32) chain.step.products /= 2;
-  if (is_fp8(a)) {
+  if (is_narrow(a)) {
     chain.step = order.fp8_step;
     if (compute != Compute::kFp8Fast && !chain.step.adds_rounded) chain.promotion = kPromotion;
     chain.slice_unit = kPromotion;
@@ -349,6 +353,21 @@ float replay_entry(const Order& order, Type type_a, Type type_b, Compute compute
   return std::isnan(total) ? std::bit_cast<float>(kCanonicalNan) : total;
 }
 
+float replay_entry_of(const Order& order, const Product& product, int64_t i, int64_t j, const float* a, const float* b,
+                      const AccumulatorFault* fault) {
+  const int64_t length = product.scales.length;
+  if (length == 0) return replay_entry(order, product.a.type, product.b.type, product.compute, a, b, product.k, fault);
+  Chain chain = chain_of(order, product.a.type, product.b.type, product.compute);
+  chain.promotion = 0;
+  float total = 0.0f;
+  for (int64_t begin = 0; begin < product.k; begin += length) {
+    const int64_t end = std::min(product.k, begin + length);
+    const double part = static_cast<double>(replay_slice(chain, product.compute, a, b, begin, end, fault));
+    total = static_cast<float>(std::fma(part, scale_at(product, i, j, begin), static_cast<double>(total)));
+  }
+  return std::isnan(total) ? std::bit_cast<float>(kCanonicalNan) : total;
+}
+
 double replay_entry64(const double* a, const double* b, int64_t k, const AccumulatorFault* fault) {
   double acc = 0.0;
   for (int64_t l = 0; l < k; ++l) {
@@ -386,6 +405,12 @@ float e4m3_to_float(uint8_t bits) {
 float e5m2_to_float(uint8_t bits) {
   const float value = half_to_float(static_cast<uint16_t>(bits << 8));
   return std::isnan(value) ? std::bit_cast<float>(kCanonicalNan) : value;
+}
+
+float e2m1_to_float(uint8_t bits) {
+  constexpr float kMagnitudes[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  const float magnitude = kMagnitudes[bits & 7];
+  return (bits & 8) != 0 ? -magnitude : magnitude;
 }
 
 float half_to_float(uint16_t bits) {

@@ -122,6 +122,10 @@ struct AccumulatorFault {
 float replay_entry(const Order& order, Type type_a, Type type_b, Compute compute, const float* a, const float* b,
                    int64_t k, const AccumulatorFault* fault);
 
+// Entry (i, j) of such a product, with its block scales where it has them; a, b: its row and its column.
+float replay_entry_of(const Order& order, const Product& product, int64_t i, int64_t j, const float* a, const float* b,
+                      const AccumulatorFault* fault);
+
 // The same for FP64 (sequential FMA: the DMMA unit's roundings are those of a chain of FMAs) and for INT8 (held as
 // int32): sums modulo 2^32, in which the order does not show; a fault comes in after the product k_step itself.
 double replay_entry64(const double* a, const double* b, int64_t k, const AccumulatorFault* fault);
@@ -133,6 +137,9 @@ float cut_to_tf32(float value);
 // The value of an FP8 bit pattern; NaN canonical.
 float e4m3_to_float(uint8_t bits);
 float e5m2_to_float(uint8_t bits);
+
+// The value of an FP4 bit pattern in the low half of a byte.
+float e2m1_to_float(uint8_t bits);
 
 // The value of an FP16 bit pattern, and the FP16 nearest to a float (ties to even, NaN kept) as a float.
 float half_to_float(uint16_t bits);
