@@ -106,7 +106,9 @@ Types types_of(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout
 
 cublasStatus_t check(const Types& types) {
   gemm::Compute compute;
-  return hostcuda_check_types(types.compute, types.scale, types.a, types.b, types.c, types.d, &compute);
+  const bool planar = types.scale == CUDA_C_32F;
+  return (planar ? check_planar_types : hostcuda_check_types)(types.compute, types.scale, types.a, types.b, types.c,
+                                                              types.d, &compute);
 }
 
 void stamp(const Types& types, int32_t id, uint32_t tile, Algo* algo) {

@@ -13,12 +13,29 @@ bool aligned(const hostcuda::Matmul& matmul, CUdeviceptr address) {
   return needed == 0 || address % static_cast<CUdeviceptr>(needed) == 0;
 }
 
+// alpha or beta of a planar complex product: two FP32.
+hostcuda::Scalar complex_scalar(const void* pointer, bool on_device) {
+  const hostcuda::gemm::Type type = hostcuda::gemm::Type::kFp32;
+  if (on_device) return {address_of(pointer), 0.0, type};
+  hostcuda::Scalar scalar{0, 0.0, type};
+  const auto* parts = static_cast<const float*>(pointer);
+  scalar.value = static_cast<double>(parts[0]);
+  scalar.imaginary = static_cast<double>(parts[1]);
+  return scalar;
+}
+
 // alpha and beta by pointer mode. False: one is missing.
 bool take_scalars(const hostcuda::MatmulDesc& desc, const void* alpha, const void* beta, hostcuda::Matmul* matmul) {
   hostcuda::gemm::Type type{};
   hostcuda::type_of(static_cast<cudaDataType>(desc.scale_type), &type);
   const bool beta_is_zero = desc.pointer_mode == CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_ZERO;
   if (!alpha || (!beta && !beta_is_zero)) return false;
+  if (matmul->planar) {
+    const bool on_device = desc.pointer_mode == CUBLASLT_POINTER_MODE_DEVICE;
+    matmul->alpha = complex_scalar(alpha, on_device);
+    matmul->beta = complex_scalar(beta, on_device);
+    return true;
+  }
   const auto fill = [&](const void* pointer, bool on_device, hostcuda::Scalar* scalar) {
     const hostcuda::Scalar taken = hostcuda::hostcuda_scalar(pointer, type, on_device);
     scalar->address = taken.address;
@@ -69,15 +86,15 @@ extern "C" cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtM
       !(zero_or_one(matmul.alpha) && zero_or_one(matmul.beta))) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  const bool reads_c = matmul.beta.address != 0 || matmul.beta.value != 0.0;
-  const bool multiplies = matmul.k > 0 && (matmul.alpha.address != 0 || matmul.alpha.value != 0.0);
+  const bool reads_c = matmul.beta.may_differ_from_zero();
+  const bool multiplies = matmul.k > 0 && matmul.alpha.may_differ_from_zero();
   const bool known_beta = matmul.beta.address == 0;
   const bool known_alpha = matmul.alpha.address == 0;
   if (!C && known_beta && reads_c) return CUBLAS_STATUS_INVALID_VALUE;
   if ((!A || !B) && known_alpha && multiplies) return CUBLAS_STATUS_INVALID_VALUE;
   // In place the two layouts must be one; without beta C is not read and may be anything.
   if (C == D && reads_c &&
-      (matmul.c.type != matmul.d.type || matmul.c.ld != matmul.d.ld ||
+      (matmul.c.type != matmul.d.type || matmul.c.ld != matmul.d.ld || matmul.c.plane != matmul.d.plane ||
        (matmul.batch > 1 && matmul.c.stride != matmul.d.stride))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }

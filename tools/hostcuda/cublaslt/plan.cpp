@@ -20,7 +20,6 @@ cublasStatus_t check_layout(const MatrixLayout& layout, bool may_broadcast) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (layout.batch_mode > CUBLASLT_BATCH_MODE_POINTER_ARRAY) return CUBLAS_STATUS_INVALID_VALUE;
-  if (layout.plane_offset != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   constexpr uint64_t kMostLines = uint64_t{1} << 62;
   if (layout.rows > kMostLines || layout.cols > kMostLines || layout.batch_count < 1) {
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -30,6 +29,23 @@ cublasStatus_t check_layout(const MatrixLayout& layout, bool may_broadcast) {
   if (may_broadcast && layout.ld == 0 && !tiled) return CUBLAS_STATUS_SUCCESS;
   const Placement place{layout.order, static_cast<int64_t>(layout.rows), static_cast<int64_t>(layout.cols), layout.ld};
   return layout.ld < std::max<int64_t>(1, place.least_ld()) ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+}
+
+// The type of the planes of a complex type. False: one that planar products do not have.
+bool real_part(cudaDataType type, cudaDataType* out) {
+  switch (type) {
+    case CUDA_C_16F:
+      *out = CUDA_R_16F;
+      return true;
+    case CUDA_C_16BF:
+      *out = CUDA_R_16BF;
+      return true;
+    case CUDA_C_32F:
+      *out = CUDA_R_32F;
+      return true;
+    default:
+      return false;
+  }
 }
 
 // False: no documented mode.
@@ -104,14 +120,21 @@ class Planner {
   cublasStatus_t operator()() {
     out_ = Matmul{};
     using Step = cublasStatus_t (Planner::*)();
-    constexpr Step kSteps[] = {&Planner::layouts,   &Planner::shape,    &Planner::types,
-                               &Planner::orders,    &Planner::switches, &Planner::scalars,
-                               &Planner::alignment, &Planner::scales,   &Planner::epilogue};
-    for (const Step step : kSteps) {
-      const cublasStatus_t status = (this->*step)();
-      if (status != CUBLAS_STATUS_SUCCESS) return status;
-    }
-    return CUBLAS_STATUS_SUCCESS;
+    constexpr Step kShape[] = {&Planner::layouts, &Planner::shape};
+    constexpr Step kReal[] = {&Planner::types,     &Planner::orders, &Planner::switches, &Planner::scalars,
+                              &Planner::alignment, &Planner::scales, &Planner::epilogue};
+    constexpr Step kPlanar[] = {&Planner::planes, &Planner::switches, &Planner::planar_extras};
+    const auto run = [&](const auto& steps) {
+      for (const Step step : steps) {
+        const cublasStatus_t status = (this->*step)();
+        if (status != CUBLAS_STATUS_SUCCESS) return status;
+      }
+      return CUBLAS_STATUS_SUCCESS;
+    };
+    const cublasStatus_t status = run(kShape);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    out_.planar = a_.plane_offset != 0 || b_.plane_offset != 0 || c_.plane_offset != 0 || d_.plane_offset != 0;
+    return out_.planar ? run(kPlanar) : run(kReal);
   }
 
  private:
@@ -140,6 +163,56 @@ class Planner {
     out_.k = static_cast<int64_t>(k);
     out_.batch = d_.batch_count;
     return CUBLAS_STATUS_SUCCESS;
+  }
+
+  // Planar complex matrices. For a GPU to settle: pointer arrays (here refused).
+  cublasStatus_t planes() {
+    const cublasStatus_t status = check_planar_types(
+        static_cast<cublasComputeType_t>(desc_.compute_type), static_cast<cudaDataType>(desc_.scale_type),
+        static_cast<cudaDataType>(a_.type), static_cast<cudaDataType>(b_.type), static_cast<cudaDataType>(c_.type),
+        static_cast<cudaDataType>(d_.type), &out_.compute);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    bool all_rows = true;
+    for (const MatrixLayout* layout : {&a_, &b_, &c_, &d_}) {
+      if (layout->plane_offset == 0 || is_tiled(layout->order)) return CUBLAS_STATUS_NOT_SUPPORTED;
+      all_rows = all_rows && layout->order == CUBLASLT_ORDER_ROW;
+    }
+    out_.conjugate_a = desc_.transa == CUBLAS_OP_C;
+    out_.conjugate_b = desc_.transb == CUBLAS_OP_C;
+    const bool some_rows =
+        a_.order == CUBLASLT_ORDER_ROW || b_.order == CUBLASLT_ORDER_ROW || d_.order == CUBLASLT_ORDER_ROW;
+    if (c_.order != d_.order || d_.batch_mode != CUBLASLT_BATCH_MODE_STRIDED ||
+        ((out_.conjugate_a || out_.conjugate_b) && some_rows && !all_rows)) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    const auto plane = [](const MatrixLayout& layout) {
+      gemm::Type part{};
+      cudaDataType type{};
+      if (real_part(static_cast<cudaDataType>(layout.type), &type)) type_of(type, &part);
+      Matrix matrix = matrix_of(layout, part);
+      matrix.plane = layout.plane_offset;
+      return matrix;
+    };
+    out_.a = plane(a_);
+    out_.b = plane(b_);
+    out_.c = plane(c_);
+    out_.d = plane(d_);
+    return CUBLAS_STATUS_SUCCESS;
+  }
+
+  // One alpha and one beta, no epilogue, no scales.
+  cublasStatus_t planar_extras() {
+    if (desc_.pointer_mode < CUBLASLT_POINTER_MODE_HOST ||
+        desc_.pointer_mode > CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST || desc_.a_scale_pointer ||
+        desc_.b_scale_pointer || desc_.c_scale_pointer || desc_.d_scale_pointer || desc_.amax_d_pointer ||
+        desc_.d_out_scale_pointer) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    const bool single = desc_.pointer_mode <= CUBLASLT_POINTER_MODE_DEVICE;
+    const bool modes = desc_.a_scale_mode || desc_.b_scale_mode || desc_.c_scale_mode || desc_.d_scale_mode ||
+                       desc_.d_out_scale_mode || desc_.aux_scale_mode;
+    return single && !modes && desc_.epilogue == CUBLASLT_EPILOGUE_DEFAULT ? CUBLAS_STATUS_SUCCESS
+                                                                           : CUBLAS_STATUS_NOT_SUPPORTED;
   }
 
   cublasStatus_t types() {
@@ -400,6 +473,16 @@ class Planner {
 int64_t least_alignment(const Matmul& matmul) {
   if (gemm::is_narrow(matmul.a.type)) return 16;
   return matmul.a.type == gemm::Type::kInt8 ? 4 : 0;
+}
+
+cublasStatus_t check_planar_types(cublasComputeType_t compute_type, cudaDataType scale, cudaDataType a, cudaDataType b,
+                                  cudaDataType c, cudaDataType d, gemm::Compute* compute) {
+  cudaDataType parts[4]{};
+  if (compute_type != CUBLAS_COMPUTE_32F || scale != CUDA_C_32F || a == CUDA_C_32F || !real_part(a, &parts[0]) ||
+      !real_part(b, &parts[1]) || !real_part(c, &parts[2]) || !real_part(d, &parts[3])) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  return hostcuda_check_types(compute_type, CUDA_R_32F, parts[0], parts[1], parts[2], parts[3], compute);
 }
 
 bool has_tiled_orders() {

@@ -23,6 +23,12 @@ namespace hostcuda {
 cublasStatus_t plan_matmul(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,
                            const MatrixLayout& d, Matmul* out);
 
+// Whether planar complex matrices of these types may be multiplied: the documented table, with the device's refusals.
+//   32F   C_32F   C_16F -> C_16F, C_32F;  C_16BF -> C_16BF, C_32F
+// SUCCESS and *compute filled, or NOT_SUPPORTED. Any of the types may be another than a complex one.
+cublasStatus_t check_planar_types(cublasComputeType_t compute_type, cudaDataType scale, cudaDataType a, cudaDataType b,
+                                  cudaDataType c, cudaDataType d, gemm::Compute* compute);
+
 // What addresses and leading dimensions must be multiples of, in bytes, beyond their type: FP8 and FP4 16, INT8 4, else
 // 0.
 int64_t least_alignment(const Matmul& matmul);

@@ -4,8 +4,10 @@
 #include "tools/hostcuda/cublaslt/product.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
+#include <complex>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -215,6 +217,25 @@ class KeptRows {
   std::vector<Kept> kept_;
 };
 
+void* column(const std::vector<void*>& aliases, const Matrix& matrix, int64_t e, int64_t j) {
+  return static_cast<char*>(aliases[static_cast<size_t>(e)]) +
+         j * (matrix.row_major ? 1 : matrix.ld) * gemm::bytes_of(matrix.type);
+}
+
+// Runs the product as that of the job. False after a broken rule.
+bool run_product(Job* job, gemm::Product* product, Access* access, gemm::Outcome* outcome) {
+  product->device = hostcuda_device_board(job->device);  // fault plans name boards
+  hostcuda_device_uuid(job->device, product->uuid);
+  product->stream = reinterpret_cast<uint64_t>(job->stream);
+  product->index =
+      job->runs.fetch_add(1, std::memory_order_relaxed) == 0 ? job->index : hostcuda_gemm_next_index(job->device);
+  const gemm::Status status = hostcuda_gemm_run(product, outcome);
+  if (status == gemm::Status::kOk) return true;
+  break_rule(access, CUDA_ERROR_LAUNCH_FAILED,
+             "the product engine refused a checked product (status " + std::to_string(static_cast<int>(status)) + ")");
+  return false;
+}
+
 struct Aliases {
   std::vector<void*> a, b, c, d;
   std::vector<void*> bias, aux;
@@ -414,22 +435,7 @@ class Run {
     product.out_stride = call_.m * call_.n;
     product.scales = {block_of(call_.scales.a_mode), block_scales_a_.data(), block_scales_b_.data()};
     product.narrow_result = !call_.whole_partials && gemm::bytes_of(call_.d.type) == 2;
-    product.device = hostcuda_device_board(job_.device);  // fault plans name boards
-    hostcuda_device_uuid(job_.device, product.uuid);
-    product.stream = reinterpret_cast<uint64_t>(job_.stream);
-    product.index =
-        job_.runs.fetch_add(1, std::memory_order_relaxed) == 0 ? job_.index : hostcuda_gemm_next_index(job_.device);
-    const gemm::Status status = hostcuda_gemm_run(&product, &outcome_);
-    if (status == gemm::Status::kOk) return true;
-    break_rule(
-        &access_, CUDA_ERROR_LAUNCH_FAILED,
-        "the product engine refused a checked product (status " + std::to_string(static_cast<int>(status)) + ")");
-    return false;
-  }
-
-  static void* column(const std::vector<void*>& aliases, const Matrix& matrix, int64_t e, int64_t j) {
-    return static_cast<char*>(aliases[static_cast<size_t>(e)]) +
-           j * (matrix.row_major ? 1 : matrix.ld) * gemm::bytes_of(matrix.type);
+    return run_product(&job_, &product, &access_, &outcome_);
   }
 
   bool scales_are_vectors() const { return call_.scales.a_mode == ScaleMode::kOuterVector; }
@@ -589,8 +595,152 @@ class Run {
   gemm::Outcome outcome_{};
 };
 
+// One run of a planar complex job. The real and the imaginary part of a batch entry are two products of 2 k:
+//   (op(A)re, -op(A)im) (op(B)re; op(B)im)   and   (op(A)re, op(A)im) (op(B)im; op(B)re)
+// entries 2 e and 2 e + 1 of one batch for fault plans. For a GPU to settle: the order in which a kernel adds them up.
+class PlanarRun {
+ public:
+  explicit PlanarRun(Job* job) : job_(*job), call_(job->matmul), access_{job->matmul.name} {}
+
+  void operator()() {
+    const std::complex<float> alpha = factor("alpha", call_.alpha);
+    if (access_.broken) return;
+    const std::complex<float> beta = factor("beta", call_.beta);
+    if (access_.broken) return;
+    const bool multiplies = call_.k > 0 && alpha != 0.0f;
+    const bool reads_c = beta != 0.0f;
+    Planes a, b, c;
+    if (multiplies) {
+      a = look_up("A", call_.a, call_.transpose_a ? call_.k : call_.m, call_.transpose_a ? call_.m : call_.k);
+      if (access_.broken) return;
+      b = look_up("B", call_.b, call_.transpose_b ? call_.n : call_.k, call_.transpose_b ? call_.k : call_.n);
+      if (access_.broken) return;
+    }
+    if (reads_c) c = look_up("C", call_.c, call_.m, call_.n);
+    if (access_.broken) return;
+    const Planes d = look_up("D", call_.d, call_.m, call_.n, HOSTCUDA_READ | HOSTCUDA_WRITE);
+    if (access_.broken) return;
+    sums_.assign(static_cast<size_t>(2 * call_.batch * call_.m * call_.n), 0.0f);
+    if (multiplies && !multiply(a, b)) return;
+    for (int64_t e = 0; e < call_.batch; ++e) {
+      for (int64_t j = 0; j < call_.n; ++j) finish_column(alpha, beta, e, j, reads_c ? &c : nullptr, d);
+    }
+    if (multiplies) hostcuda_gemm_release(&outcome_);
+  }
+
+ private:
+  // Aliases of the batch entries of both planes: real, imaginary.
+  using Planes = std::array<std::vector<void*>, 2>;
+
+  std::complex<float> factor(const char* what, const Scalar& scalar) {
+    if (!scalar.address) return {static_cast<float>(scalar.value), static_cast<float>(scalar.imaginary)};
+    const auto* parts = static_cast<const float*>(
+        view(&access_, what, scalar.address, 2 * sizeof(float), alignof(float), HOSTCUDA_READ));
+    return parts ? std::complex<float>{parts[0], parts[1]} : std::complex<float>{};
+  }
+
+  Planes look_up(const std::string& letter, const Matrix& matrix, int64_t rows, int64_t cols,
+                 int mode = HOSTCUDA_READ) {
+    Planes planes;
+    planes[0] = view_matrix(&access_, ("the real part of " + letter).c_str(), matrix, rows, cols, call_.batch, mode);
+    if (access_.broken) return planes;
+    Matrix imaginary = matrix;
+    imaginary.address += static_cast<CUdeviceptr>(matrix.plane);
+    planes[1] =
+        view_matrix(&access_, ("the imaginary part of " + letter).c_str(), imaginary, rows, cols, call_.batch, mode);
+    return planes;
+  }
+
+  // Element (i, j) of op(X) as its 16 bits.
+  static uint16_t element(const Matrix& matrix, bool transposed, const void* alias, int64_t i, int64_t j) {
+    const bool rows_are_strided = transposed != matrix.row_major;
+    return static_cast<const uint16_t*>(alias)[rows_are_strided ? i * matrix.ld + j : i + j * matrix.ld];
+  }
+
+  // The operands of the two products, k fastest: rows of op(A), columns of op(B).
+  void stage(const Planes& a, const Planes& b) {
+    constexpr uint16_t kSign = 0x8000;
+    for (size_t e = 0; e < static_cast<size_t>(call_.batch); ++e) {
+      for (size_t part = 0; part < 2; ++part) {
+        for (int64_t i = 0; i < call_.m; ++i) {
+          for (size_t half = 0; half < 2; ++half) {
+            const bool negative = half == 1 && (part == 0) != call_.conjugate_a;
+            for (int64_t l = 0; l < call_.k; ++l) {
+              const uint16_t value = element(call_.a, call_.transpose_a, a[half][e], i, l);
+              a_.push_back(negative ? value ^ kSign : value);
+            }
+          }
+        }
+        for (int64_t j = 0; j < call_.n; ++j) {
+          for (size_t half = 0; half < 2; ++half) {
+            const size_t plane = half ^ part;
+            const bool negative = plane == 1 && call_.conjugate_b;
+            for (int64_t l = 0; l < call_.k; ++l) {
+              const uint16_t value = element(call_.b, call_.transpose_b, b[plane][e], l, j);
+              b_.push_back(negative ? value ^ kSign : value);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  bool multiply(const Planes& a, const Planes& b) {
+    stage(a, b);
+    gemm::Product product{};
+    product.m = call_.m;
+    product.n = call_.n;
+    product.k = 2 * call_.k;
+    product.batch = 2 * call_.batch;
+    product.a = {a_.data(), nullptr, product.k, product.k * call_.m, call_.a.type, true};
+    product.b = {b_.data(), nullptr, product.k, product.k * call_.n, call_.b.type, false};
+    product.compute = call_.compute;
+    product.out = sums_.data();
+    product.out_ld = call_.m;
+    product.out_stride = call_.m * call_.n;
+    product.narrow_result = gemm::bytes_of(call_.d.type) == 2;
+    return run_product(&job_, &product, &access_, &outcome_);
+  }
+
+  void finish_column(std::complex<float> alpha, std::complex<float> beta, int64_t e, int64_t j, const Planes* c,
+                     const Planes& d) {
+    const auto m = static_cast<size_t>(call_.m);
+    std::array<std::vector<float>, 2> old{std::vector<float>(m), std::vector<float>(m)};
+    for (size_t part = 0; part < 2 && c; ++part) {
+      load_values(call_.c.type, column((*c)[part], call_.c, e, j), call_.c.row_major ? call_.c.ld : 1, call_.m,
+                  old[part].data());
+    }
+    const float* re = sums_.data() + (2 * e * call_.n + j) * call_.m;
+    const float* im = re + call_.n * call_.m;
+    std::array<std::vector<float>, 2> x{std::vector<float>(m), std::vector<float>(m)};
+    for (size_t i = 0; i < m; ++i) {
+      x[0][i] = std::fma(-alpha.imag(), im[i], alpha.real() * re[i]);
+      x[1][i] = std::fma(alpha.imag(), re[i], alpha.real() * im[i]);
+      if (!c) continue;
+      x[0][i] = std::fma(-beta.imag(), old[1][i], std::fma(beta.real(), old[0][i], x[0][i]));
+      x[1][i] = std::fma(beta.imag(), old[0][i], std::fma(beta.real(), old[1][i], x[1][i]));
+    }
+    const int64_t step = call_.d.row_major ? call_.d.ld : 1;
+    KeptRows kept(outcome_, call_.d);
+    for (size_t part = 0; part < 2; ++part) {
+      auto* to = static_cast<char*>(column(d[part], call_.d, e, j));
+      kept.save(to, step, 2 * e + static_cast<int64_t>(part), j);
+      store_values(call_.d.type, to, step, call_.m, x[part].data());
+      kept.restore(to, step);
+    }
+  }
+
+  Job& job_;
+  const Matmul& call_;
+  Access access_;
+  std::vector<uint16_t> a_, b_;
+  std::vector<float> sums_;
+  gemm::Outcome outcome_{};
+};
+
 void run_job(void* arg) {
-  Run(static_cast<Job*>(arg))();
+  auto* job = static_cast<Job*>(arg);
+  job->matmul.planar ? PlanarRun(job)() : Run(job)();
 }
 
 void drop_job(void* arg) {

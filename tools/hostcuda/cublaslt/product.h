@@ -24,6 +24,7 @@ struct Matrix {
   // Not 0: a device array of `batch` addresses, read when the work runs; address and stride unused.
   CUdeviceptr pointers = 0;
   int32_t tiled = 0;  // CUBLASLT_ORDER_COL32 and the like (memory_order.h), then row_major is false; 0: none
+  int64_t plane = 0;  // planar complex: bytes from the real part to the imaginary part, both as described above
 };
 
 // A factor: `address` 0: `value` holds. Else one value of `type` (kFp32, kFp16, kFp64 or kInt32) in device memory, read
@@ -34,6 +35,9 @@ struct Scalar {
   gemm::Type type;
   bool per_row = false;
   int64_t batch_stride = 0;
+  double imaginary = 0.0;  // planar complex: `value` is the real part; in device memory it lies behind that
+
+  bool may_differ_from_zero() const { return address != 0 || value != 0.0 || imaginary != 0.0; }
 };
 
 enum class BiasUse : uint8_t {
@@ -73,11 +77,14 @@ struct ScaleFactors {
   CUdeviceptr d_out;  // gets the scales of D's blocks, of A's mode
 };
 
+// Planar complex: all four matrices have planes; no activation, bias or scales.
 struct Matmul {
   const char* name;  // the entry point, for messages; static storage
   int64_t m, n, k, batch;
   Matrix a, b;  // as stored, before op
   bool transpose_a, transpose_b;
+  bool planar;
+  bool conjugate_a, conjugate_b;  // planar
   gemm::Compute compute;
   bool whole_partials;  // split-K may not keep its partial results in 16 bits
   Scalar alpha, beta;
