@@ -84,8 +84,8 @@ struct Spec {
   bool c_null = false;
   int64_t c_ld = -1;  // -1: as D
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  std::optional<cudaDataType> bias_type;
-  std::optional<cudaDataType> aux_type;
+  std::optional<cudaDataType> bias_type = std::nullopt;
+  std::optional<cudaDataType> aux_type = std::nullopt;
   bool a_scale = false, b_scale = false, d_scale = false, amax = false, vectors = false;
   bool aux_scale = false;
   Real magnitude = 1;  // of the operands

@@ -215,7 +215,7 @@ double truncate_at(double v, int e) {
 
 // Truncates toward zero to 24 significant bits.
 float truncate_to_float(double v) {
-  if (v == 0.0) return 0.0f;
+  if (v == 0.0 || !std::isfinite(v)) return static_cast<float>(v);
   return static_cast<float>(truncate_at(v, std::max(std::ilogb(v) - 23, -149)));
 }
 
@@ -247,19 +247,21 @@ float dot_in_order(Order order, const float* a, const float* b, int64_t n, int64
       for (int64_t k = first; k < end; ++k) sum += static_cast<double>(a[k]) * static_cast<double>(b[k * stride_b]);
       c += static_cast<float>(sum);
     } else {
+      const auto counts = [](float x) { return x != 0.0f && std::isfinite(x); };
       int largest = -133;
-      if (c != 0.0f) largest = std::max(largest, std::ilogb(c));
+      if (counts(c)) largest = std::max(largest, std::ilogb(c));
       for (int64_t k = first; k < end; ++k) {
         const float y = b[k * stride_b];
-        if (a[k] != 0.0f && y != 0.0f) largest = std::max(largest, std::ilogb(a[k]) + std::ilogb(y));
+        if (counts(a[k]) && counts(y)) largest = std::max(largest, std::ilogb(a[k]) + std::ilogb(y));
       }
       const int unit = largest - (order == Order::kShort ? 13 : 25);
       double sum = truncate_at(static_cast<double>(c), unit);
       for (int64_t k = first; k < end; ++k) {
         sum += truncate_at(static_cast<double>(a[k]) * static_cast<double>(b[k * stride_b]), unit);
       }
-      c = order == Order::kShort && sum != 0.0 ? static_cast<float>(truncate_at(sum, std::ilogb(sum) - 13))
-                                               : truncate_to_float(sum);
+      c = order == Order::kShort && sum != 0.0 && std::isfinite(sum)
+              ? static_cast<float>(truncate_at(sum, std::ilogb(sum) - 13))
+              : truncate_to_float(sum);
     }
     if (flip_after >= first && flip_after < end) c = flip_bit(c, bit);
   }
