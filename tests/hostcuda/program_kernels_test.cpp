@@ -58,6 +58,7 @@ class ProgramKernels : public DeviceTest {
   static CUdeviceptr records(const Shape& grid, const Shape& block) {
     const CUdeviceptr out = allocate(size_t{grid.all()} * block.all() * kWords * 4);
     EXPECT_EQ(cuMemsetD32(out, 0xFFFFFFFF, size_t{grid.all()} * block.all() * kWords), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);  // a memset returns before it is done; non-blocking streams don't wait
     return out;
   }
 
