@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Tests of the injection join: every injected entry is found, missed or below the floor, and a record with nothing
 // behind it is an accusation.
-#include "tests/scratch_folder.h"
 #include "tools/ring/injection_join.h"
+#include "tests/scratch_folder.h"
 
 #include <gtest/gtest.h>
 
