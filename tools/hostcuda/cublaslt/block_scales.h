@@ -6,8 +6,10 @@
 //   mode           block      scale   at
 //   kVector128     128        FP32    outer + inner block (count of outer)
 //   kBlock128x128  128 x 128  FP32    inner block + outer / 128 (count of inner blocks, rounded up to 4)
-//   kVector32      32         UE8M0   tiles of 128 outer by 4 inner blocks, 512 bytes each, in rows of inner blocks; in
-//   a kVector16      16         UE4M3     tile outer % 32 16 + outer / 32 4 + inner block
+//   kVector32      32         UE8M0   in tiles of 512 bytes
+//   kVector16      16         UE4M3   in tiles of 512 bytes
+// A tile is 128 outer by 4 inner blocks; tiles lie in rows of inner blocks. Within one: outer % 32 16 + outer / 32 4 +
+// inner block.
 #pragma once
 
 #include <cstdint>
