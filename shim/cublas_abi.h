@@ -88,6 +88,10 @@ inline constexpr int kDescFastAccum = 25;  // FP8 only
 inline constexpr int kDescBiasDataType = 26;
 inline constexpr int kDescAScaleMode = 31;
 inline constexpr int kDescBScaleMode = 32;
+inline constexpr int kDescCScaleMode = 33;
+inline constexpr int kDescDScaleMode = 34;
+inline constexpr int kDescAuxScaleMode = 35;
+inline constexpr int kDescDOutScaleMode = 37;
 inline constexpr int kDescAttributeLimit = 64;  // ids asked for; 13.1 knows 0 to 38
 
 // cublasLtMatrixLayoutAttribute_t

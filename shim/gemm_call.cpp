@@ -479,6 +479,16 @@ Reason read_lt_scalars(GemmCall& call, uint32_t pointer_mode, bool row_order) {
   return Reason::kNone;
 }
 
+// Whether a matrix of the product has a factor a block: FP8 or FP4 of Hopper and Blackwell.
+bool has_block_scales(const Library& library, const void* desc) {
+  for (const int id :
+       {kDescAScaleMode, kDescBScaleMode, kDescCScaleMode, kDescDScaleMode, kDescAuxScaleMode, kDescDOutScaleMode}) {
+    int32_t mode = kScaleScalar;
+    if (read_desc(library, desc, id, &mode) && mode != kScaleScalar && mode != kScaleOuterVector) return true;
+  }
+  return false;
+}
+
 // Scale factors and the largest magnitude of D: of FP8 products alone.
 Reason read_lt_scales(GemmCall& call) {
   const Library& library = *call.library;
@@ -497,11 +507,8 @@ Reason read_lt_scales(GemmCall& call) {
                    mode_a != kScaleScalar || mode_b != kScaleScalar;
   if (!any) return Reason::kNone;
   if (!is_fp8(call.type_a)) return Reason::kUnsupportedAttribute;
-  if ((mode_a != kScaleScalar && mode_a != kScaleOuterVector) ||
-      (mode_b != kScaleScalar && mode_b != kScaleOuterVector)) {
-    return Reason::kBlockScale;
-  }
   if ((call.scale_d != 0 || call.amax_d != 0) && !is_fp8(call.type_d)) return Reason::kUnsupportedAttribute;
+  if (!call.reads_c) call.scale_c = 0;
   if (call.scale_c != 0 && !is_fp8(call.type_c)) return Reason::kUnsupportedAttribute;
   call.scale_a_vector = mode_a == kScaleOuterVector;
   call.scale_b_vector = mode_b == kScaleOuterVector;
@@ -607,6 +614,7 @@ Reason read_lt(GemmCall& call) {
   call.scale_type = static_cast<int>(scale);
   call.k = call.trans_a ? a.rows : a.cols;
 
+  if (has_block_scales(library, arguments.desc)) return Reason::kBlockScale;
   if (reason != Reason::kNone) return reason;
   if (reason_a != Reason::kNone) return reason_a;
   if (reason_b != Reason::kNone) return reason_b;

@@ -317,21 +317,27 @@ void far_batches(int) {
   far<__nv_bfloat16>(CUDA_R_16BF, 48, (int64_t{1} << 30) + 4, 4);
 }
 
-// What the device has no product for: block scales (MXFP8) and FP4. The status is the program's business: `2 status`
-// bytes, and D as it was.
+// Block scales: MXFP8 and NVFP4, which some devices have and others refuse. A status is the program's business: a byte
+// a product, each followed by D, which is right, or as it was where the product was refused.
 void block_scales(int) {
   constexpr int kSize = 128;
   const Handles handles;
-  const Array<uint8_t> a(kSize * kSize), b(kSize * kSize), scales(kSize * kSize / 32);
-  const Array<float> d(kSize * kSize, 5);
-  const std::vector<float> before = d.download();
+  Array<uint8_t> a(kSize * kSize), b(kSize * kSize), scales(kSize * kSize / 16);
+  Array<float> d(kSize * kSize);
+  const std::vector<float> before(kSize * kSize, -1.0f);
   const float one = 1, zero = 0;
   struct Kind {
     cudaDataType type;
     int32_t mode;
+    uint8_t ones;   // a byte of elements 1
+    uint8_t scale;  // a factor 2
   };
-  for (const Kind kind : {Kind{CUDA_R_8F_E4M3, CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0},
-                          Kind{CUDA_R_4F_E2M1, CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3}}) {
+  for (const Kind kind : {Kind{CUDA_R_8F_E4M3, CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0, 0x38, 128},
+                          Kind{CUDA_R_4F_E2M1, CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3, 0x22, 0x40}}) {
+    a.upload(std::vector<uint8_t>(kSize * kSize, kind.ones));
+    b.upload(std::vector<uint8_t>(kSize * kSize, kind.ones));
+    scales.upload(std::vector<uint8_t>(kSize * kSize / 16, kind.scale));
+    d.upload(before);
     cublasLtMatmulDesc_t desc;
     check(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -350,14 +356,16 @@ void block_scales(int) {
     const auto status =
         static_cast<char>(cublasLtMatmul(handles.lt, desc, &one, a.get(), operand, b.get(), operand, &zero, d.get(),
                                          result, d.get(), result, nullptr, nullptr, 0, handles.stream));
+    check(cudaStreamSynchronize(handles.stream), "cudaStreamSynchronize");
+    const std::vector<float> after = d.download();
     write(std::vector<char>{status});
-    expect(status != CUBLAS_STATUS_SUCCESS, "this device has no such product");
+    write(after);
+    const std::vector<float> product(kSize * kSize, 4.0f * kSize);
+    expect(after == (status == CUBLAS_STATUS_SUCCESS ? product : before), "D");
     cublasLtMatrixLayoutDestroy(operand);
     cublasLtMatrixLayoutDestroy(result);
     cublasLtMatmulDescDestroy(desc);
   }
-  check(cudaStreamSynchronize(handles.stream), "cudaStreamSynchronize");
-  expect(d.download() == before, "a refused product wrote");
 }
 
 struct Scene {
