@@ -29,15 +29,10 @@ namespace sdcguard {
 namespace {
 
 using e2e::Ended;
+using e2e::kInstrumented;
 using e2e::run_program;
 
 const std::string kShim = std::string(SDCGUARD_BUILD_DIR) + "/lib/libsdcguard.so";
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kInstrumented = true;
-#else
-constexpr bool kInstrumented = false;
-#endif
 
 std::set<std::string> expected_exports() {
   std::set<std::string> names(std::begin(kEntryNames), std::end(kEntryNames));

@@ -12,6 +12,7 @@
 
 #include "clients/entry_types.h"
 #include "guarded_program.h"
+#include "program.h"
 #include "shim/entry.h"
 
 namespace sdcguard::e2e {
@@ -43,6 +44,8 @@ void PrintTo(const Route& route, std::ostream* out) {
 
 Program by_route(const Route& route, const std::vector<std::string>& entries) {
   Program program;
+  // A sanitizer's dlopen does not search the run path of its caller.
+  program.settings["LD_LIBRARY_PATH"] = std::string(SDCGUARD_BUILD_DIR) + "/lib/hostcuda:" + kClients;
   if (std::string(route.program) == "python3") {
     program.path = "/usr/bin/python3";
     program.arguments = {std::string(SDCGUARD_SOURCE_DIR) + "/tests/e2e/clients/routes_ctypes.py",
@@ -98,26 +101,32 @@ TEST_P(EntryRoutes, EachCallIsRightAndSeenOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Route, EntryRoutes,
-    testing::Values(Route{"linked", "routes_linked"},       // the program's own PLT
-                    Route{"local_plugin", "routes"},        // the PLT of a library loaded RTLD_LOCAL
-                    Route{"lazy_plugin", "routes"},         // its names bound at the first call
-                    Route{"handle", "routes"},              // dlsym on the library's handle
-                    Route{"other_handle", "routes"},        // on the handle of one that was linked to it: Triton
-                    Route{"default", "routes"},             // dlsym(RTLD_DEFAULT)
-                    Route{"plugins_next", "routes"},        // a third library's RTLD_NEXT
-                    Route{"plugins_default", "routes"},     // and its RTLD_DEFAULT
-                    Route{"ctypes", "python3"},             //
-                    Route{"hidden", "routes"},              // hidden lazy trampolines: XLA, TensorFlow
-                    Route{"redefined", "routes"},           // a library that defines the names itself: CTranslate2
-                    Route{"defines", "routes_defines"},     // a program that does
-                    Route{"cast_handle", "routes"},         // a cublasHandle_t given to cublasLtMatmul: FlashInfer
-                    Route{"reopened", "routes"},            // dlclose and dlopen between products
-                    Route{"both_majors", "routes", 2},      // libcublas.so.12 and .13 in turn
-                    Route{"deepbind_plugin", "routes", 0},  // RTLD_DEEPBIND finds its own libraries first
-                    Route{"version", "routes", 0}),         // dlvsym is not hooked: no user of it is known
-    [](const auto& of) { return std::string(of.param.name); });
+std::vector<Route> routes() {
+  std::vector<Route> all = {
+      {"linked", "routes_linked"},    // the program's own PLT
+      {"local_plugin", "routes"},     // the PLT of a library loaded RTLD_LOCAL
+      {"lazy_plugin", "routes"},      // its names bound at the first call
+      {"handle", "routes"},           // dlsym on the library's handle
+      {"other_handle", "routes"},     // on the handle of one that was linked to it: Triton
+      {"default", "routes"},          // dlsym(RTLD_DEFAULT)
+      {"plugins_next", "routes"},     // a third library's RTLD_NEXT
+      {"plugins_default", "routes"},  // and its RTLD_DEFAULT
+      {"ctypes", "python3"},          //
+      {"hidden", "routes"},           // hidden lazy trampolines: XLA, TensorFlow
+      {"redefined", "routes"},        // a library that defines the names itself: CTranslate2
+      {"defines", "routes_defines"},  // a program that does
+      {"cast_handle", "routes"},      // a cublasHandle_t given to cublasLtMatmul: FlashInfer
+      {"reopened", "routes"},         // dlclose and dlopen between products
+      {"both_majors", "routes", 2},   // libcublas.so.12 and .13 in turn
+      {"version", "routes", 0}        // dlvsym is not hooked: no user of it is known
+  };
+  // RTLD_DEEPBIND finds its own libraries first. A sanitizer's runtime ends a program that asks for it.
+  if (!kInstrumented) all.push_back({"deepbind_plugin", "routes", 0});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Route, EntryRoutes, testing::ValuesIn(routes()),
+                         [](const auto& of) { return std::string(of.param.name); });
 
 // What a route is judged by is able to fail: on the routes around the shim nothing is seen.
 TEST(EntryRoutes_MustFail, WithoutTheShimNothingIsSeen) {

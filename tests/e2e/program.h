@@ -9,6 +9,13 @@
 
 namespace sdcguard::e2e {
 
+// Built with a sanitizer, whose runtime stands between the program and the loader.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kInstrumented = true;
+#else
+constexpr bool kInstrumented = false;
+#endif
+
 struct Ended {
   std::string output;  // stdout and stderr together
   int code;            // exit code; 128 + signal where it was killed

@@ -32,9 +32,10 @@ class Staying {
       for (const int end : {input[0], input[1], output[0], output[1]}) close(end);
       std::string path = kBuild + "/clients/stays", opened = library,
                   libraries = "LD_LIBRARY_PATH=" + kBuild + "/lib/hostcuda",
-                  preload = "LD_PRELOAD=" + (guarded ? kBuild + "/lib/libsdcguard.so" : "");
+                  preload = "LD_PRELOAD=" + (guarded ? kBuild + "/lib/libsdcguard.so" : ""),
+                  asan = "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0";
       char* arguments[] = {path.data(), library.empty() ? nullptr : opened.data(), nullptr};
-      char* environment[] = {libraries.data(), preload.data(), nullptr};
+      char* environment[] = {libraries.data(), preload.data(), asan.data(), nullptr};
       execve(path.c_str(), arguments, environment);
       _exit(127);
     }
