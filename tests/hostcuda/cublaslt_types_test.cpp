@@ -1080,7 +1080,6 @@ TEST_F(LtTypesTest, Tuples_AllOthersAreRefused) {
   int64_t refused = 0;
   void* memory = nullptr;
   ASSERT_EQ(cudaMalloc(&memory, 16 * 16 * 8), cudaSuccess);
-  ASSERT_EQ(cudaMemset(memory, 0, 16 * 16 * 8), cudaSuccess);
   cublasLtMatmulPreferenceOpaque_t preference;
   ASSERT_EQ(cublasLtMatmulPreferenceInit(&preference), CUBLAS_STATUS_SUCCESS);
   const double zero = 0;
