@@ -3,7 +3,7 @@
 // result within the bound of its error analysis; guarded at every call nothing is accused, observe leaves every bit as
 // it was, detect and repair stay within the bound; what is not checked is on a list. A planted fault is seen.
 //
-// RANDOM_CALLS=N: how many (default 400); RANDOM_SEED=S.
+// RANDOM_CALLS=N: how many (default 400, under ThreadSanitizer 40); RANDOM_SEED=S.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "guarded_program.h"
+#include "program.h"
 
 namespace sdcguard::e2e {
 namespace {
@@ -23,7 +24,7 @@ uint64_t setting(const char* name, uint64_t usual) {
   const char* value = std::getenv(name);
   return value != nullptr ? std::stoull(value) : usual;
 }
-const uint64_t kCalls = setting("RANDOM_CALLS", 400);
+const uint64_t kCalls = setting("RANDOM_CALLS", kThreadSanitizer ? 40 : 400);
 const uint64_t kSeed = setting("RANDOM_SEED", 1);
 
 // A line of the client: what was called, and what came of it.
