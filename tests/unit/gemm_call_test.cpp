@@ -73,6 +73,10 @@ static_assert(abi::kDescComputeType == CUBLASLT_MATMUL_DESC_COMPUTE_TYPE &&
               abi::kDescAmaxDPointer == CUBLASLT_MATMUL_DESC_AMAX_D_POINTER &&
               abi::kDescAScaleMode == CUBLASLT_MATMUL_DESC_A_SCALE_MODE &&
               abi::kDescBScaleMode == CUBLASLT_MATMUL_DESC_B_SCALE_MODE &&
+              abi::kDescCScaleMode == CUBLASLT_MATMUL_DESC_C_SCALE_MODE &&
+              abi::kDescDScaleMode == CUBLASLT_MATMUL_DESC_D_SCALE_MODE &&
+              abi::kDescAuxScaleMode == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_SCALE_MODE &&
+              abi::kDescDOutScaleMode == CUBLASLT_MATMUL_DESC_D_OUT_SCALE_MODE &&
               abi::kScaleScalar == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F &&
               abi::kScaleOuterVector == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
 static_assert(abi::kBatchStrided == CUBLASLT_BATCH_MODE_STRIDED &&
@@ -521,6 +525,17 @@ TEST(GemmCall_NormalForm, UnreadCIsNotLookedAt) {
   EXPECT_FALSE(gemm.call.reads_c);
 }
 
+TEST(GemmCall_NormalForm, ScaleOfAnUnreadCIsIgnored) {
+  LtGemm gemm(true, false, false, false, false, 1);
+  for (const int i : {0, 1}) gemm.set_layout(i, abi::kLayoutType, uint32_t{CUDA_R_8F_E4M3});
+  for (const int i : {2, 3}) gemm.set_layout(i, abi::kLayoutType, uint32_t{CUDA_R_16BF});
+  gemm.set_desc(abi::kDescCScalePointer, uint64_t{0x40});
+  EXPECT_EQ(gemm.reason(), Reason::kNone);
+  EXPECT_EQ(gemm.call.scale_c, 0u);
+  gemm.call.arguments.beta = &kOneHalf;
+  EXPECT_EQ(gemm.reason(), Reason::kUnsupportedAttribute);
+}
+
 // ---- what is refused, and why -----------------------------------------------------------------------------------
 
 TEST(GemmCall_Blocked, ReasonsOfTheCublasFamily) {
@@ -586,6 +601,11 @@ TEST(GemmCall_Blocked, ReasonsOfLt) {
             Reason::kUnsupportedAttribute);
   EXPECT_EQ(reason_of([](LtGemm& g) { g.set_desc(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, uint64_t{64}); }),
             Reason::kUnsupportedAttribute);
+  for (const int mode : {abi::kDescAScaleMode, abi::kDescBScaleMode, abi::kDescCScaleMode, abi::kDescDScaleMode,
+                         abi::kDescAuxScaleMode, abi::kDescDOutScaleMode}) {
+    EXPECT_EQ(reason_of([=](LtGemm& g) { g.set_desc(mode, int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0}); }),
+              Reason::kBlockScale);
+  }
   EXPECT_EQ(reason_of([](LtGemm& g) { g.set_desc(CUBLASLT_MATMUL_DESC_EMULATION_DESCRIPTOR, uint64_t{64}); }),
             Reason::kUnsupportedAttribute);
   EXPECT_EQ(reason_of([](LtGemm& g) { g.set_desc(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, int32_t{32}); }), Reason::kNone);
