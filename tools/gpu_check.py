@@ -150,7 +150,7 @@ def judge_facts(document, dry):
     rows += [row(question, "open", why) for question, why in OPEN.items()]
     if dry:  # what the host device is known to do
         breaches += [f"{name} of the host device came out as {facts[name]['value']}, not {value}"
-                     for name, value in (("gelu_form", "tanh"), ("tf32_rounding", "none"))
+                     for name, value in (("gelu_form", "tanh"), ("tf32_rounding", "truncate"))
                      if facts[name]["value"] != value]
         if native.get("differing"):
             breaches.append(f"{native['differing']} results of the host device differ from their own FP32 sum, rounded")
@@ -227,7 +227,7 @@ def self_test():
         coverage.update(changes)
         return {"processes": [{"coverage": coverage}]}
 
-    def facts(gelu="tanh", tf32="none", differing=0, entries=10):
+    def facts(gelu="tanh", tf32="truncate", differing=0, entries=10):
         return {"facts": {"native_bits": {"value": 0.0, "differing": differing, "entries": entries, "most_units": 1,
                                           "shapes": []},
                           "fp32_support": {"value": 0.0, "asked": 1, "refused": 0}, "foreign_algo": {"value": ""},
@@ -258,7 +258,7 @@ def self_test():
          [("c", {"processes": []}), ("c", status(checked=pair)), ("c", status(entries_named=1)),
           ("c", status(outstanding=1)),
           ("c", status(outcomes={"clean": pair, "corrected": pair, "corrupt": {"calls": 1, "flops": 1}}))]),
-        (judge_facts, (facts(), True), [(facts(gelu="erf"), True), (facts(tf32="truncate"), True),
+        (judge_facts, (facts(), True), [(facts(gelu="erf"), True), (facts(tf32="none"), True),
                                         (facts(differing=1), True), (facts(entries=0), False),
                                         (without_answer, False)]),
         (judge_probe, (probe(), False), [(probe(repaired=15), False), (probe(repaired=15), True),

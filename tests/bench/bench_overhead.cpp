@@ -191,6 +191,12 @@ int main(int argc, char** argv) {
       return 1;
     }
   }
+  for (const json* part : {&sampled, &in_place}) {
+    if ((*part)["launches"] == 0.0) {
+      std::fprintf(stderr, "bench_overhead: no sampled call was checked over the stand-ins: nothing is measured\n");
+      return 1;
+    }
+  }
   const json all = {
       {"unsampled_ns_over_bare", unsampled["over_bare_ns"]["median"]},
       {"unsampled_ns_over_bare_interval", {unsampled["over_bare_ns"]["low"], unsampled["over_bare_ns"]["high"]}},

@@ -3,6 +3,7 @@
 // other rank numbers, and the same decisions, sign draws and bits at every sampling setting.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <thread>
@@ -47,6 +48,15 @@ std::vector<std::tuple<uint64_t, uint64_t, uint64_t, Outcome, Reason, Plan, uint
   return all;
 }
 
+// The entries that a rank named, in the order of call and place.
+std::vector<std::tuple<uint64_t, int64_t, int64_t, int64_t, float, float, float, uint8_t>> named(const Left& left) {
+  decltype(named(left)) all;
+  for (const FaultRecord& f : left.faults)
+    all.emplace_back(f.call_id, f.batch, f.column, f.row, f.got, f.expected, f.bound, f.repaired);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
 class RanksAgree : public testing::TestWithParam<Settings> {};
 
 TEST_P(RanksAgree, InDecisionsAndBits) {
@@ -64,6 +74,20 @@ TEST_P(RanksAgree, InDecisionsAndBits) {
     EXPECT_EQ(first.coverage.seen.calls, kCalls);
     EXPECT_EQ(second.coverage.seen.calls, kCalls);
     EXPECT_FALSE(first.calls.empty());
+    EXPECT_EQ(course(first), course(second)) << mode;
+    EXPECT_TRUE(first.result == second.result) << mode;
+  }
+}
+
+// The same wrong entry in every product of both.
+TEST_P(RanksAgree, InWhatTheyFindAndRepair) {
+  for (const char* mode : {"repair", "detect"}) {
+    Settings settings = GetParam();
+    settings["SDCGUARD_MODE"] = mode;
+    settings["HOSTCUDA_FAULTS"] = "[[fault]]\nkind = \"word\"\nvalue = 1000.0\nrow = 1\ncol = 2\nentry = 0\n";
+    const auto [first, second] = run_ranks(settings);
+    EXPECT_FALSE(first.faults.empty()) << mode;
+    EXPECT_EQ(named(first), named(second)) << mode;
     EXPECT_EQ(course(first), course(second)) << mode;
     EXPECT_TRUE(first.result == second.result) << mode;
   }
