@@ -63,7 +63,8 @@ std::vector<UnseenProcess> unseen_processes(const std::vector<ProcessIdentity>& 
 const char* reason_unseen(const UnseenProcess& process) {
   return process.has_cublas
              ? "cuBLAS is loaded and nothing of it came through sdcguard: no handle was made yet, mode is "
-               "off, its reports are kept elsewhere, or its calls go around (RTLD_DEEPBIND, dlvsym)"
+               "off, its reports are kept elsewhere, or its calls go around (RTLD_DEEPBIND, dlvsym, "
+               "the first API of cublas.h)"
              : "CUDA is loaded and no cuBLAS: kernels of its own, or a cuBLAS linked into the program, are "
                "out of reach";
 }

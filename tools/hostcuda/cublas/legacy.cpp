@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The first API of cuBLAS, without handles: takes scalars by value and options by letter, gives a call of the second
-// API on the library's one handle in HOST pointer mode. Errors are kept for cublasGetError.
+// API on the library's one handle in HOST pointer mode. Errors are kept for cublasGetError. As in libcublas.so.13,
+// whatever comes first makes the handle, cublasInit or another; cublasAlloc and cublasFree need none, and
+// cublasShutdown always succeeds.
 #pragma GCC visibility push(default)
 #include <cublas.h>
 #pragma GCC visibility pop
@@ -43,10 +45,16 @@ cublasSideMode_t side(char letter) {
   return x == 'L' ? CUBLAS_SIDE_LEFT : x == 'R' ? CUBLAS_SIDE_RIGHT : static_cast<cublasSideMode_t>(-1);
 }
 
-// call(handle, arguments...) on the library's handle; NOT_INITIALIZED before cublasInit.
+// The library's handle, made where there is none yet; null: it cannot be made.
+cublasHandle_t own_handle() {
+  if (!the_handle) cublasInit();
+  return the_handle;
+}
+
+// call(handle, arguments...) on the library's handle.
 template <typename Call, typename... Arguments>
 void run(Call call, Arguments... arguments) {
-  const cublasHandle_t handle = the_handle;
+  const cublasHandle_t handle = own_handle();
   keep(handle ? call(handle, arguments...) : CUBLAS_STATUS_NOT_INITIALIZED);
 }
 // As run, for a call whose last argument is where its result goes: 0 after an error.
@@ -81,7 +89,8 @@ cublasStatus cublasInit(void) {
 cublasStatus cublasShutdown(void) {
   const std::lock_guard<std::mutex> lock(hostcuda::initialising);
   const cublasHandle_t handle = hostcuda::the_handle.exchange(nullptr);
-  return handle ? cublasDestroy_v2(handle) : CUBLAS_STATUS_NOT_INITIALIZED;
+  if (handle) cublasDestroy_v2(handle);
+  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus cublasGetError(void) {
@@ -89,12 +98,12 @@ cublasStatus cublasGetError(void) {
 }
 
 cublasStatus cublasGetVersion(int* version) {
-  return cublasGetVersion_v2(hostcuda::the_handle, version);
+  return cublasGetVersion_v2(hostcuda::own_handle(), version);
 }
 
 cublasStatus cublasAlloc(int n, int elemSize, void** devicePtr) {
-  if (!hostcuda::the_handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (n <= 0 || elemSize <= 0 || !devicePtr) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!hostcuda_current_context() && hostcuda_use_device(-1) != CUDA_SUCCESS) return CUBLAS_STATUS_ALLOC_FAILED;
   using Allocate = CUresult (*)(CUdeviceptr*, size_t);
   const auto allocate = reinterpret_cast<Allocate>(hostcuda_driver("cuMemAlloc_v2"));
   CUdeviceptr address = 0;
@@ -105,7 +114,6 @@ cublasStatus cublasAlloc(int n, int elemSize, void** devicePtr) {
 }
 
 cublasStatus cublasFree(void* devicePtr) {
-  if (!hostcuda::the_handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (!devicePtr) return CUBLAS_STATUS_SUCCESS;
   using Free = CUresult (*)(CUdeviceptr);
   const auto release = reinterpret_cast<Free>(hostcuda_driver("cuMemFree_v2"));
@@ -114,7 +122,7 @@ cublasStatus cublasFree(void* devicePtr) {
 }
 
 cublasStatus cublasSetKernelStream(cudaStream_t stream) {
-  return cublasSetStream_v2(hostcuda::the_handle, stream);
+  return cublasSetStream_v2(hostcuda::own_handle(), stream);
 }
 
 // clang-format off
