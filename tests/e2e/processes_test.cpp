@@ -4,6 +4,7 @@
 // given, and its coverage says what was not checked.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -74,6 +75,27 @@ INSTANTIATE_TEST_SUITE_P(
              "unverified(no_workspace) unverified(no_workspace) unverified(no_workspace)"},
         Life{"resets", 3, 1, 6}, Life{"contexts", 3, 1, 6}, Life{"devices", 3, 1, 6}),
     [](const auto& of) { return std::string(of.param.scene); });
+
+// A child after the first products may not use CUDA. What the parent had is forgotten there: the child has a ring of
+// its own, its refused product is not verified for want of a context, and at its exit it ends nothing of the parent's.
+TEST(Processes, AChildThatMayNotUseCudaHarmsNothing) {
+  const Left native = run(unguarded(process("fork_after", 2)));
+  EXPECT_EQ(native.code, 0) << native.errors;
+  for (const char* mode : {"observe", "detect", "repair"}) {
+    SCOPED_TRACE(mode);
+    const Left left = run(process("fork_after", 2, {{"SDCGUARD_MODE", mode}}));
+    EXPECT_EQ(unharmed(left), "");
+    EXPECT_TRUE(left.result == native.result);
+    EXPECT_EQ(left.rings, 2);
+    EXPECT_EQ(left.calls.size(), 5u);
+    const auto count = [&left](Outcome outcome, Reason reason) {
+      return std::count_if(left.calls.begin(), left.calls.end(),
+                           [=](const CallRecord& call) { return call.outcome == outcome && call.reason == reason; });
+    };
+    EXPECT_EQ(count(Outcome::kClean, Reason::kNone), 4);
+    EXPECT_EQ(count(Outcome::kUnverified, Reason::kNoContext), 1);
+  }
+}
 
 // A product of the program's own faults and takes the context with it. Which kernel touches the bad address first, and
 // so what the host device says of it, is not the same with and without checks; all that CUDA tells the program is.

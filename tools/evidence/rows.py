@@ -353,9 +353,9 @@ class Rows:
             },
             mutations=[
                 Mutation(
-                    "nothing of the parent is forgotten after fork",
-                    "copy_tree && sed -i 's/^  context_forget_after_fork();//' $T/c/shim/intercept.cpp && "
-                    "build_copy '' hostcuda sdcguard clients processes_test && ctest --test-dir $T/c/b -R '^e2e.*Processes'",
+                    "the parent's ring is not forgotten after fork",
+                    "copy_tree && sed -i 's/^  process_forget_after_fork();//' $T/c/shim/intercept.cpp && "
+                    "build_copy '' hostcuda sdcguard clients processes_test && ctest --test-dir $T/c/b -R '^e2e.*Processes.AChild'",
                     "all passed",
                     slow=True,
                 )

@@ -96,6 +96,29 @@ void fork_first(int count) {
   }
 }
 
+// A child of a process that has multiplied may not use CUDA: its product is refused, and it ends by exit. The parent
+// goes on as before.
+void fork_after(int count) {
+  Stream stream;
+  Handle handle(stream.stream);
+  const Operands x(1);
+  for (int i = 0; i < count; ++i) handle.multiply(x.a, x.b, x.d);
+  wait_for(stream.stream);
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      for (int i = 0; i < 2; ++i) handle.multiply(x.a, x.b, x.d);
+    } catch (const std::exception&) {
+      std::exit(3);
+    }
+    std::exit(0);
+  }
+  expect(WEXITSTATUS(ended(child)) == 3, "the child's product was not refused");
+  for (int i = 0; i < count; ++i) handle.multiply(x.a, x.b, x.d);
+  wait_for(stream.stream);
+  write(x.d);
+}
+
 // In a function of its own: nothing of the caller's may change under it. The exit code of the child.
 int vforked(bool exec) {
   char program[] = "/bin/sh", flag[] = "-c", script[] = "exit 3";
@@ -479,6 +502,7 @@ void devices(int count) {
 
 int main(int argc, char** argv) {
   static constexpr Scene kScenes[] = {{"fork_first", fork_first},
+                                      {"fork_after", fork_after},
                                       {"execs", execs},
                                       {"first_calls", first_calls},
                                       {"one_handle", one_handle},
