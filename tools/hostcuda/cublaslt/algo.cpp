@@ -16,7 +16,8 @@ constexpr int32_t kPresetId = 10;
 constexpr uint32_t kTiles[] = {CUBLASLT_MATMUL_TILE_64x64, CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_128x256};
 
 bool is_narrow(cudaDataType type) {
-  return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2 || type == CUDA_R_4F_E2M1;
+  hostcuda::gemm::Type known{};
+  return hostcuda::type_of(type, &known) && hostcuda::gemm::is_narrow(known);
 }
 
 // The epilogues of a type, as the bits that make them up: none for INT8, those without an auxiliary matrix for FP64.
