@@ -20,6 +20,7 @@ class Barrier : public testing::Test {
   void SetUp() override {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     hostcuda_simt_seed(0);
+    hostcuda_simt_watch(0);
   }
 };
 
@@ -107,6 +108,15 @@ TEST_F(Barrier, RedundantBarrierMissingIsSilent) {
   barriers_without(8);
 }
 
+TEST_F(Barrier, BlocksWhoseThreadsShareAStateAreSilent) {
+  hostcuda_simt_watch(1);
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    hostcuda_simt_seed(seed);
+    last_block_sum(0);
+    last_block_sum(0);
+  }
+}
+
 #ifdef __SANITIZE_THREAD__
 // The report of a race must name the kernel's own lines. POSIX "." takes line ends too.
 #define EXPECT_RACE(statement, where) \
@@ -142,6 +152,17 @@ TEST_F(BarrierDeathTest, AcquireFenceMissingIsNamed) {
 }
 TEST_F(BarrierDeathTest, BarrierBeforeTicketMissingIsNamed) {
   EXPECT_RACE(last_block_sum(3), "simt_test_last_block");
+}
+
+// Of all blocks but the first, the threads share a state: what is missing between blocks is named all the same.
+TEST_F(BarrierDeathTest, FenceMissingBetweenBlocksAsOneIsNamed) {
+  hostcuda_simt_watch(1);
+  EXPECT_RACE(last_block_sum(1), "simt_test_last_block");
+  EXPECT_RACE(last_block_sum(2), "simt_test_last_block");
+}
+TEST_F(BarrierDeathTest, BarrierMissingInTheWatchedBlockIsNamed) {
+  hostcuda_simt_watch(1);
+  EXPECT_RACE(left_neighbours(0, 1), "simt_test_left_neighbour");
 }
 #endif
 

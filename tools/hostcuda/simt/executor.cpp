@@ -11,7 +11,8 @@
 // Under TSan every thread of a block has a fiber, hence a TSan state, of its own, and the only order that TSan learns
 // of is that of the device: launch start -> threads -> launch end; barriers; warp barriers; atomics between fences.
 // Everything in this file is outside its view. Shared memory is at a new place for every block, since blocks are not
-// ordered among each other.
+// ordered among each other. A barrier then costs the square of the threads, so HOSTCUDA_WATCHED_BLOCKS may let the
+// threads of all blocks but a launch's first share one TSan state a block.
 #include "tools/hostcuda/simt/executor.h"
 
 #include <cuda.h>
@@ -33,8 +34,10 @@ constexpr uint32_t kNone = ~0u;
 constexpr uint32_t kMaxWarps = kMaxBlockThreads / kWarpLanes;
 constexpr uint32_t kMaxRanges = 64;
 // Under TSan a fiber remembers the blocks that it ran before, and the first barrier spreads that to its whole block:
-// two sets by turns, so that every block is unordered with half of the others.
-constexpr uint32_t kFiberSets = kWatched ? 2 : 1;
+// two sets by turns, so that every block is unordered with half of the others. Blocks whose threads share one TSan
+// state have two sets of their own, as the same stack is always used by the same state.
+constexpr uint32_t kTurns = 2;
+constexpr uint32_t kFiberSets = kWatched ? 2 * kTurns : 1;
 constexpr uint32_t kMaxSites = 64;
 constexpr uint32_t kMaxPending = 4;  // atomics of one thread between two of its fences, as far as ordered
 constexpr uint32_t kMaxWorkers = 256;
@@ -93,6 +96,8 @@ struct Worker : SimtContext {
   uint64_t seed;
   uint64_t random;
   uint32_t fiber_set;  // TSan: which fibers run this block
+  bool as_one;         // TSan: the threads of this block share one state, which orders them
+  bool begun;          // of a block as one: its state has come after the launch's start
 
   HostRange no_range;
   HostRange ranges[kMaxRanges];
@@ -133,9 +138,6 @@ constexpr uint32_t kArenaBytes = kRegionBytes;
 UnwatchedLock pool_lock;
 Worker* pool[kMaxWorkers];
 uint32_t pool_size = 0;
-
-uint64_t order_seed = 0;
-bool order_seed_known = false;
 
 Worker* worker_of(SimtContext* context) {
   return static_cast<Worker*>(context);
@@ -185,7 +187,8 @@ HOSTCUDA_UNWATCHED void switch_to(Worker* worker, Fiber* to) {
 #ifdef __SANITIZE_THREAD__
   if (from != nullptr) from->fenced = worker->fenced;
   if (to != nullptr) worker->fenced = to->fenced;
-  __tsan_switch_to_fiber(to != nullptr ? to->tsan_fiber : worker->main_tsan, __tsan_switch_to_fiber_no_sync);
+  void* const state = to != nullptr ? to->tsan_fiber : worker->main_tsan;
+  if (from == nullptr || state != from->tsan_fiber) __tsan_switch_to_fiber(state, __tsan_switch_to_fiber_no_sync);
 #endif
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_start_switch_fiber(from != nullptr ? &from->asan_fake_stack : &worker->main_fake_stack,
@@ -290,7 +293,8 @@ HOSTCUDA_UNWATCHED Fiber* claim_fiber(Worker* worker, uint32_t thread) {
   } else {
     fiber = &worker->fibers[worker->fibers_started++];
   }
-  if (fiber->stack == nullptr && !fiber_create(fiber, static_cast<uint32_t>(fiber - worker->fibers))) return nullptr;
+  if (fiber->stack == nullptr && !fiber_create(fiber, static_cast<uint32_t>(fiber - worker->fibers), nullptr))
+    return nullptr;
   if (fiber->context == nullptr) fiber_start(fiber, &fiber_main);
   fiber->thread = thread;
   fiber->fenced = 0;
@@ -359,9 +363,10 @@ HOSTCUDA_UNWATCHED_HOT void wait_for_turn(Worker* worker) {
 }
 
 HOSTCUDA_UNWATCHED void run_thread(Worker* worker) {
-  order_acquire(&worker->start_tag);
+  if (!worker->as_one || !worker->begun) order_acquire(&worker->start_tag);
+  worker->begun = true;
   worker->entry->function(worker, worker->params);
-  order_release(&worker->end_tag);
+  if (!worker->as_one || worker->live == 1) order_release(&worker->end_tag);
 }
 
 // A fiber's whole life: runs threads until the launch is over, then stays suspended for good.
@@ -399,7 +404,7 @@ HOSTCUDA_UNWATCHED void fiber_main(transfer_t transfer) {
 // --- Barriers and collectives ---
 
 // The tags of a gathering alternate by generation: one tag would order a thread with those that are a barrier ahead.
-// They are new for every block, as one block's barrier orders nothing in another.
+// They are new for every block, as one block's barrier orders nothing in another. A block as one needs none.
 HOSTCUDA_UNWATCHED void* tag_of(const Gathering* gathering) {
   return gathering->tags + (gathering->generation & 1u) * (kTagBytes / 2);
 }
@@ -439,7 +444,7 @@ HOSTCUDA_UNWATCHED void sync_threads(SimtContext* context, const char* file, uin
   Worker* const worker = worker_of(context);
   Gathering* const barrier = &worker->barrier;
   void* const tag = tag_of(barrier);
-  order_release(tag);
+  if (!worker->as_one) order_release(tag);
   const uint32_t thread = worker->thread;
   if (!arrive(worker, barrier, worker->block_threads, Place{"sync_threads", file, line})) {
     wait_for_turn(worker);
@@ -452,7 +457,7 @@ HOSTCUDA_UNWATCHED void sync_threads(SimtContext* context, const char* file, uin
     if (worker->seed != 0) wait_for_turn(worker);  // the last to arrive has no right to go first
   }
   worker->waits[thread].operation = nullptr;
-  order_acquire(tag);
+  if (!worker->as_one) order_acquire(tag);
 }
 
 HOSTCUDA_UNWATCHED_HOT Gathering* warp_gathering(Worker* worker, const Place& place) {
@@ -480,9 +485,9 @@ HOSTCUDA_UNWATCHED void sync_warp(SimtContext* context, const char* file, uint32
   const Place place{"sync_warp", file, line};
   Gathering* const gathering = warp_gathering(worker, place);
   void* const tag = tag_of(gathering);
-  order_release(tag);
+  if (!worker->as_one) order_release(tag);
   gather_warp(worker, gathering, place, nullptr);
-  order_acquire(tag);
+  if (!worker->as_one) order_acquire(tag);
 }
 
 HOSTCUDA_UNWATCHED void meet(SimtContext* context, const char* operation, const char* file, uint32_t line, void* mine,
@@ -670,17 +675,37 @@ HOSTCUDA_UNWATCHED void return_worker(Worker* worker) {
   pool_lock.unlock();
 }
 
-HOSTCUDA_UNWATCHED uint64_t current_seed() {
-  pool_lock.lock();
-  if (!order_seed_known) {
-    const char* const text = std::getenv("HOSTCUDA_FIBER_SEED");
-    order_seed = text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
-    order_seed_known = true;
+// A setting of all launches, from the environment until something sets it.
+class Setting {
+ public:
+  HOSTCUDA_UNWATCHED explicit constexpr Setting(const char* name) : name_(name) {}
+  HOSTCUDA_UNWATCHED void set(uint64_t value) {
+    lock_.lock();
+    value_ = value;
+    known_ = true;
+    lock_.unlock();
   }
-  const uint64_t seed = order_seed;
-  pool_lock.unlock();
-  return seed;
-}
+  HOSTCUDA_UNWATCHED uint64_t get() {
+    lock_.lock();
+    if (!known_) {
+      const char* const text = std::getenv(name_);
+      value_ = text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
+      known_ = true;
+    }
+    const uint64_t value = value_;
+    lock_.unlock();
+    return value;
+  }
+
+ private:
+  const char* name_;
+  UnwatchedLock lock_;
+  uint64_t value_ = 0;
+  bool known_ = false;
+};
+
+Setting order_seed("HOSTCUDA_FIBER_SEED");
+Setting watched_blocks("HOSTCUDA_WATCHED_BLOCKS");
 
 HOSTCUDA_UNWATCHED uint64_t greatest_common_divisor(uint64_t a, uint64_t b) {
   while (b != 0) {
@@ -718,9 +743,10 @@ HOSTCUDA_UNWATCHED void place_shared(Worker* worker) {
 // Under TSan all fibers are made by the launch's caller: a new TSan state comes after all that its maker did, which
 // would order a thread after the thread that first switched to it. False: no memory.
 HOSTCUDA_UNWATCHED bool make_fibers(Worker* worker) {
+  Fiber* const set = &worker->fibers[worker->fiber_set * kMaxBlockThreads];
   for (uint32_t i = 0; kWatched && i < worker->block_threads; ++i) {
-    Fiber* const fiber = &worker->fibers[worker->fiber_set * kMaxBlockThreads + i];
-    if (fiber->stack == nullptr && !fiber_create(fiber, i)) return false;
+    if (set[i].stack == nullptr && !fiber_create(&set[i], i, worker->as_one ? set[0].tsan_fiber : nullptr))
+      return false;
   }
   return true;
 }
@@ -763,7 +789,6 @@ HOSTCUDA_UNWATCHED void run_block(Worker* worker, uint32_t block) {
   }
   worker->running = nullptr;
   worker->thread = 0;
-  worker->fiber_set = (worker->fiber_set + 1) % kFiberSets;
   Fiber* const first = make_fibers(worker) ? claim_fiber(worker, pick(worker)) : nullptr;
   if (first == nullptr) {
     std::snprintf(worker->fault_text, sizeof worker->fault_text, "kernel %s: %s", worker->entry->name, kNoStack);
@@ -776,6 +801,7 @@ HOSTCUDA_UNWATCHED void run_block(Worker* worker, uint32_t block) {
 
 HOSTCUDA_UNWATCHED void run_blocks(Worker* worker) {
   const uint64_t grid = worker->grid_blocks;
+  const uint64_t watched = watched_blocks.get();
   uint64_t start = 0;
   uint64_t step = 1;
   if (worker->seed != 0) {
@@ -784,6 +810,9 @@ HOSTCUDA_UNWATCHED void run_blocks(Worker* worker) {
     while (greatest_common_divisor(step, grid) != 1) step = (step + 1) % grid;
   }
   for (uint64_t i = 0; i < grid && !worker->abandoned; ++i) {
+    worker->as_one = kWatched && watched != 0 && i >= watched;
+    worker->begun = false;
+    if (kWatched) worker->fiber_set = static_cast<uint32_t>(i % kTurns) + (worker->as_one ? kTurns : 0);
     run_block(worker, static_cast<uint32_t>((start + i % grid * step) % grid));
   }
 }
@@ -846,7 +875,7 @@ extern "C" HOSTCUDA_UNWATCHED int hostcuda_simt_run_shaped(const hostcuda::HostK
   worker->abandoned = false;
   worker->static_used = 0;
   worker->site_count = 0;
-  worker->seed = current_seed();
+  worker->seed = order_seed.get();
   worker->random = (worker->seed + 1) * 0x9E3779B97F4A7C15ull | 1u;
   worker->idle = nullptr;
   worker->range_count = 0;
@@ -873,8 +902,9 @@ extern "C" HOSTCUDA_UNWATCHED int hostcuda_simt_run_shaped(const hostcuda::HostK
 }
 
 extern "C" HOSTCUDA_UNWATCHED void hostcuda_simt_seed(uint64_t seed) {
-  hostcuda::pool_lock.lock();
-  hostcuda::order_seed = seed;
-  hostcuda::order_seed_known = true;
-  hostcuda::pool_lock.unlock();
+  hostcuda::order_seed.set(seed);
+}
+
+extern "C" HOSTCUDA_UNWATCHED void hostcuda_simt_watch(uint64_t blocks) {
+  hostcuda::watched_blocks.set(blocks);
 }

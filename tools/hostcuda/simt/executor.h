@@ -10,6 +10,9 @@
 // Environment, read once: HOSTCUDA_FIBER_SEED=n runs threads and blocks in an order drawn from n (odd: any ready
 // thread next; even: warps by priorities drawn for each block); 0 or unset: ascending order. The same seed gives the
 // same order at every launch of a kernel with the same grid.
+// HOSTCUDA_WATCHED_BLOCKS=n, under ThreadSanitizer alone: only the first n blocks that a launch runs have a TSan state a
+// thread. The threads of a later block share one: a race among them goes unseen, one with another block, another
+// launch or the host does not. 0 or unset: every block has them.
 #pragma once
 
 #include <cstddef>
@@ -52,6 +55,9 @@ int hostcuda_simt_run_shaped(const hostcuda::HostKernelEntry* entry, const hostc
 
 // Replaces HOSTCUDA_FIBER_SEED from the next launch on.
 void hostcuda_simt_seed(uint64_t seed);
+
+// Replaces HOSTCUDA_WATCHED_BLOCKS from the next launch on.
+void hostcuda_simt_watch(uint64_t blocks);
 
 // Copies up to `capacity` records of kernel `kernel` (null: every kernel) in no order, returns how many there are.
 // Every access counts, repeated ones too; an atomic counts once as read and once as written. At most 4,096 pairs of

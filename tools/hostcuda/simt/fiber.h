@@ -22,7 +22,7 @@ inline constexpr size_t kStackBytes = 32 * 1024;
 inline constexpr size_t kPageBytes = 4096;
 
 // A stack and the execution that is suspended on it. The stack belongs to the fiber for good: under TSan the same
-// stack always runs on the same TSan fiber.
+// stack always runs on the same TSan fiber, which several fibers may share.
 struct Fiber {
   boost::context::detail::fcontext_t context;  // null: nothing is suspended here
   uint32_t thread;                             // CUDA thread that it runs, or is to run next
@@ -35,15 +35,15 @@ struct Fiber {
 };
 
 // Gives `fiber` its stack; the tops are staggered by `index`, or equal offsets of all stacks would share cache sets.
-// False: no memory.
-HOSTCUDA_UNWATCHED inline bool fiber_create(Fiber* fiber, uint32_t index) {
+// Under TSan it runs in `tsan_fiber`; null: in a new one. False: no memory.
+HOSTCUDA_UNWATCHED inline bool fiber_create(Fiber* fiber, uint32_t index, [[maybe_unused]] void* tsan_fiber) {
   auto* const pages = static_cast<unsigned char*>(map_pages(kStackBytes + kPageBytes));
   if (pages == nullptr) return false;
   syscall(SYS_mprotect, pages, kPageBytes, PROT_NONE);
   fiber->stack = pages + kPageBytes;
   fiber->top = pages + kPageBytes + kStackBytes - (index % 16) * 256;
 #ifdef __SANITIZE_THREAD__
-  fiber->tsan_fiber = __tsan_create_fiber(0);
+  fiber->tsan_fiber = tsan_fiber != nullptr ? tsan_fiber : __tsan_create_fiber(0);
 #endif
   return true;
 }
