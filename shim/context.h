@@ -17,7 +17,11 @@
 namespace sdcguard {
 
 inline constexpr uint32_t kMaxContexts = 64;
-inline constexpr uint32_t kMaxStreams = 256;                  // with our work under way at once
+#ifdef __SANITIZE_THREAD__
+inline constexpr uint32_t kMaxStreams = 8;  // a process under TSan has no room for the states of more
+#else
+inline constexpr uint32_t kMaxStreams = 256;  // with our work under way at once
+#endif
 inline constexpr uint32_t kCrowdedStreams = kMaxStreams / 2;  // from here on a call leaves word of its end
 inline constexpr uint32_t kMaxSites = 4096;                   // a power of two
 

@@ -51,6 +51,7 @@ Program by_route(const Route& route, const std::vector<std::string>& entries) {
     program.arguments = {std::string(SDCGUARD_SOURCE_DIR) + "/tests/e2e/clients/routes_ctypes.py",
                          kClients + "libroute_caller.so"};
     program.arguments.insert(program.arguments.end(), entries.begin(), entries.end());
+    if (kThreadSanitizer) program.preload_before = "libtsan.so.2";  // its TLS has no room in a process that runs
     return program;
   }
   program.path = kClients + route.program;

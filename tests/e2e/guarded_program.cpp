@@ -213,8 +213,9 @@ Program with(Program program, const std::string& setting, const std::string& val
 Left run(const Program& program, Observe observe) {
   const ScratchFolder folder;
   std::map<std::string, std::string> environment;
-  // The last: a stage switched off from outside must turn tests red (tools/evidence.sh).
-  for (const char* name : {"PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "HOSTCUDA_SKIP_KERNEL"}) {
+  // HOSTCUDA_SKIP_KERNEL: a stage switched off from outside must turn tests red (tools/evidence.sh).
+  for (const char* name :
+       {"PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "HOSTCUDA_SKIP_KERNEL", "HOSTCUDA_WATCHED_BLOCKS"}) {
     if (const char* value = std::getenv(name)) environment[name] = value;
   }
   environment["LD_LIBRARY_PATH"] = kBuild + "/lib/hostcuda";
@@ -224,6 +225,8 @@ Left run(const Program& program, Observe observe) {
   if (program.guarded) {
     environment["SDCGUARD_EVERY"] = "1";
     environment["LD_PRELOAD"] = program.preload_before + " " + kBuild + "/lib/libsdcguard.so";
+  } else if (!program.preload_before.empty()) {
+    environment["LD_PRELOAD"] = program.preload_before;
   }
   if (program.settings.count("SDCGUARD_RATE") != 0) environment.erase("SDCGUARD_EVERY");
   if (observe.injections) environment["HOSTCUDA_FAULT_LOG"] = folder / "injected";

@@ -77,6 +77,13 @@ TEST_F(PlannedFailures, OfTheShimLeaveTheProgramAlone) {
   EXPECT_EQ(by_shim.event(&event_), CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_F(PlannedFailures, ALaterItemCanLetACallGoAhead) {
+  plan("*:2+:2,cuEventCreate:*:ok");
+  EXPECT_EQ(cuMemAlloc(&p_, 64), CUDA_SUCCESS);
+  EXPECT_EQ(cuEventCreate(&event_, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemAlloc(&p_, 64), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 TEST_F(PlannedFailures, HangsAreBoundedAndTheCallGoesAhead) {
   const Shim by_shim = shim();
   constexpr std::chrono::milliseconds kHang{80};
@@ -103,7 +110,8 @@ TEST_F(PlannedFailures, MalformedPlansAreRefusedAndChangeNothing) {
   plan("cuMemAlloc_v2:1:2");
   for (const char* wrong :
        {"cuMemAlloc_v2", "cuMemAlloc_v2:0", "cuMemAlloc_v2:1:0", "cuMemAlloc_v2:1:1000", "cuMemAlloc_v2:x",
-        "cuMemAlloc_v2:1:hang", "cuMemAlloc_v2:1:hang60001", "cuMemAlloc_v2:1:2:2", "cuMemAlloc_v2:1:late:hang5"}) {
+        "cuMemAlloc_v2:1:hang", "cuMemAlloc_v2:1:hang60001", "cuMemAlloc_v2:1:2:2", "cuMemAlloc_v2:1:late:hang5",
+        "cuMemAlloc_v2:1:late:ok", "cuMemAlloc_v2:1:ok:2"}) {
     EXPECT_EQ(hostcuda_configure("HOSTCUDA_FAIL", wrong), -1) << wrong;
   }
   EXPECT_EQ(cuMemAlloc(&p_, 64), CUDA_ERROR_OUT_OF_MEMORY);

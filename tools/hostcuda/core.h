@@ -180,13 +180,14 @@ size_t hostcuda_trace_end(HostcudaCall* calls, size_t capacity);
 
 // Provocation. Each setting is an environment variable read once at first use, or set later (tests) by
 // hostcuda_configure(name, value), which also restarts the setting's counter; null or empty value: off.
-//   HOSTCUDA_FAIL=[shim/]cuName:nth[:hangMS][:late][:error][,...]
+//   HOSTCUDA_FAIL=[shim/]cuName:nth[:hangMS][:late][:error|:ok][,...]
 //                                           the nth driver call of that name from now (1 first; * every; 3+ the third
 //                                           and all later ones) fails with that CUresult number (default 999,
 //                                           CUDA_ERROR_UNKNOWN) and does nothing. shim/: only calls made by the code of
 //                                           libsdcguard.so count and fail. cuName may be * (any function). hangMS: the
 //                                           call first waits so many milliseconds, and goes ahead if nothing follows.
 //                                           late: the call does its work and then fails
+//                                           (ok alone: the call goes ahead, whatever an item before this one says)
 //   HOSTCUDA_STARVE=i                       stream i (order of creation in the process; 0: the first context's legacy
 //                                           stream) runs only when no other stream can and a host thread waits
 //                                           or asks (or nothing was enqueued for a second)

@@ -12,6 +12,7 @@
 #include "tools/hostcuda/cuda/running.h"
 #include "tools/hostcuda/cuda/settings.h"
 #include "tools/hostcuda/cuda/tsan.h"
+#include "tools/hostcuda/simt/executor.h"
 
 namespace hostcuda {
 namespace {
@@ -297,6 +298,7 @@ void Engine::work(const std::shared_ptr<Stream>& stream) {
 void Engine::retire(const std::shared_ptr<Stream>& stream) {
   tsan::acquire(&stream->tag);
   tsan::release(&stream->context->retired_tag);
+  simt_forget(stream->fiber);
   tsan::destroy_fiber(stream->fiber);
   stream->fiber = nullptr;
   for (size_t i = 0; i < all_streams_.size(); ++i) {

@@ -61,7 +61,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-// [shim/]name:nth[:hangMS][:late][:error]
+// [shim/]name:nth[:hangMS][:late][:error], [shim/]name:nth:ok
 bool parse_failure(const std::string& item, Failure* failure) {
   constexpr const char kShim[] = "shim/";
   constexpr const char kHang[] = "hang";
@@ -91,7 +91,10 @@ bool parse_failure(const std::string& item, Failure* failure) {
   // A call that only hangs goes ahead afterwards.
   const bool only_hangs = hang != 0 && !failure->plan.late && next == fields.size();
   failure->plan.error = only_hangs ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
-  if (next < fields.size()) {
+  if (next == 2 && next + 1 == fields.size() && fields[next] == "ok") {
+    failure->plan.error = CUDA_SUCCESS;
+    ++next;
+  } else if (next < fields.size()) {
     uint64_t error = 0;
     if (!parse_number(fields[next], &error) || error == 0 || error > 999) return false;
     failure->plan.error = static_cast<CUresult>(error);
@@ -163,7 +166,7 @@ Provocations& provocations() {
   static Provocations* const instance = [] {
     auto* p = new Provocations;
     p->shim_watched = !start_settings().shim_log.empty();
-    const char* const names[][2] = {{"HOSTCUDA_FAIL", "[shim/]cuName:nth[:hangMS][:late][:error],..."},
+    const char* const names[][2] = {{"HOSTCUDA_FAIL", "[shim/]cuName:nth[:hangMS][:late][:error|:ok],..."},
                                     {"HOSTCUDA_STARVE", "a stream's index"},
                                     {"HOSTCUDA_SKIP_WAIT", "a number from 1"},
                                     {"HOSTCUDA_SKIP_KERNEL", "kernel names"}};

@@ -638,7 +638,7 @@ const SimtApi kApi{&sync_threads, &sync_warp, &meet, &fence, &atomic_done, &reso
 // --- Launch ---
 
 // A worker for this launch. Under TSan each caller (a stream's fiber) keeps its own: the TSan states of a worker's
-// fibers carry what they have seen, and must not carry it from one stream to another.
+// fibers carry what they have seen, and must not carry it from one stream to another that lives beside it.
 HOSTCUDA_UNWATCHED Worker* claim_worker() {
   void* caller = nullptr;
 #ifdef __SANITIZE_THREAD__
@@ -649,6 +649,10 @@ HOSTCUDA_UNWATCHED Worker* claim_worker() {
   for (uint32_t i = 0; i < pool_size && worker == nullptr; ++i) {
     if (!pool[i]->busy && pool[i]->main_tsan == caller) worker = pool[i];
   }
+  for (uint32_t i = 0; i < pool_size && worker == nullptr; ++i) {
+    if (!pool[i]->busy && pool[i]->main_tsan == nullptr) worker = pool[i];
+  }
+  if (worker != nullptr) worker->main_tsan = caller;
   if (worker == nullptr && pool_size < kMaxWorkers) {
     worker = static_cast<Worker*>(map_pages(sizeof(Worker)));
     auto* const arena = static_cast<unsigned char*>(map_pages(kArenaBytes + kTagSlots * kTagSlotBytes));
@@ -899,6 +903,14 @@ extern "C" HOSTCUDA_UNWATCHED int hostcuda_simt_run_shaped(const hostcuda::HostK
   if (abandoned) hostcuda_fault_stop_as(worker->fault_code, worker->fault_text);
   return_worker(worker);
   return abandoned ? 1 : 0;
+}
+
+HOSTCUDA_UNWATCHED void hostcuda::simt_forget(void* caller) {
+  pool_lock.lock();
+  for (uint32_t i = 0; i < pool_size; ++i) {
+    if (pool[i]->main_tsan == caller) pool[i]->main_tsan = nullptr;
+  }
+  pool_lock.unlock();
 }
 
 extern "C" HOSTCUDA_UNWATCHED void hostcuda_simt_seed(uint64_t seed) {

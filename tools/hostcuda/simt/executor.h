@@ -35,6 +35,10 @@ struct Traffic {
   uint64_t bytes_written;
 };
 
+// Under TSan: the stream that ran its launches on TSan fiber `caller` is no more; another may take over its fibers.
+// Nothing in other builds.
+void simt_forget(void* caller);
+
 }  // namespace hostcuda
 
 #pragma GCC visibility push(default)
