@@ -25,12 +25,13 @@ LAYERS = {
     "shim": {"include", "config", "kernels"},
     "tools/ring": {"include"},
     "tools/daemon": {"include", "config", "tools/ring"},
-    "tools/cli": {"include", "config", "tools/ring"},
+    "tools/calibrate": set(),
+    "tools/cli": {"include", "config", "kernels", "tools/ring", "tools/calibrate"},
     # the host device runs host-compiled kernels (kernels/simt_host.h) and logs the entry bound of each fault it injects
     "tools/hostcuda": {"kernels", "include"},
     "examples": set(),
 }
-NO_CUDA = {"include", "config", "tools/ring", "tools/daemon", "tools/cli"}
+NO_CUDA = {"include", "config", "tools/ring", "tools/daemon", "tools/calibrate", "tools/cli"}
 FORBIDDEN_STEMS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 ALLOWED_NEEDED = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 HOT_BANNED = [

@@ -240,6 +240,42 @@ TEST(Selftest_Pieces, FailWithoutTheShim) {
   EXPECT_EQ(ended.out.find("PASS  --api gemmex --type bf16 : repair"), std::string::npos) << ended.out;
 }
 
+// The figures of reference/statistics.md 3.6 for 16,000 GPUs, and the plan's own for the product.
+TEST(Explain, TurnsARateIntoAlarmsADay) {
+  const Ended ended = sdcguard({"explain", "--json", "--m", "1024", "--n", "4096", "--k", "4096", "--rate", "1e-6",
+                                "--gpus", "16000", "--checks-per-second", "100"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const json told = json::parse(ended.out);
+  EXPECT_NEAR(told.at("fleet").at("false_alarms_a_day"), 138240, 1e-6);
+  EXPECT_NEAR(told.at("fleet").at("products_to_confirm"), 3e6, 0.01e6);
+  EXPECT_EQ(told.at("upgraded").at("plan"), "line");
+  EXPECT_EQ(told.at("upgraded").at("tests"), 4096 * 8 * 2);
+  EXPECT_EQ(told.at("delivered").at("plan"), "block_sums");
+  EXPECT_EQ(told.at("delivered").at("tests"), 4096 * 1024 / 32 * 2);
+  // sqrt(2 ln(2 tests / 1e-15)), MATH.md "block sums"
+  EXPECT_NEAR(told.at("delivered").at("bound_factor"), std::sqrt(2 * std::log(2 * 262144 / 1e-15)), 1e-5);
+}
+
+TEST(Explain, SaysItInWords) {
+  const Ended ended = sdcguard({"explain"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  for (const char* line : {"65536: 8 classes of a line, 2 sign draws", "1.382e+11 products a day",
+                           "   1e-06           1.382e+05         0.625 s", "19.8 years"}) {
+    EXPECT_NE(ended.out.find(line), ended.out.npos) << line << "\n" << ended.out;
+  }
+  const Ended integers = sdcguard({"explain", "--type", "int8"});
+  EXPECT_NE(integers.out.find("exact modulo 2^32"), integers.out.npos) << integers.out;
+}
+
+TEST(Explain, RefusesWhatItDoesNotKnow) {
+  const Ended type = sdcguard({"explain", "--type", "bf61"});
+  EXPECT_EQ(type.exit_code, 2);
+  EXPECT_EQ(type.err, "sdcguard: explain: --type bf61: bf16, fp16, tf32, fp32, fp64, e4m3 or int8\n");
+  for (const char* wrong : {"--m=0", "--k=-1", "--rate=0", "--rate=2", "--gpus=none"}) {
+    EXPECT_EQ(sdcguard({"explain", wrong}).exit_code, 2) << wrong;
+  }
+}
+
 class Demo : public testing::Test {
  protected:
   Demo() {

@@ -2,6 +2,7 @@
 // Commands of the command line: each takes its options and gives the program's exit code.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,16 @@ struct DemoOptions {
   bool json = false;
 };
 int demo_command(const DemoOptions& options);
+
+struct ExplainOptions {
+  int64_t m = 4096, n = 4096, k = 4096, batch = 1;  // in cuBLAS's letters
+  std::string type = "bf16";                        // of the operands
+  uint32_t compute_capability = 9;                  // major
+  double rate = 1e-15;                              // false alarms a product
+  double gpus = 16000, checks_per_second = 100;     // of the fleet; of each GPU
+  bool json = false;
+};
+int explain_command(const ExplainOptions& options);
 
 // `given`, or ring_dir of the configuration; empty after printing what is wrong with it.
 std::string ring_dir_or_default(const std::string& given);

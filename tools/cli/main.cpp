@@ -92,6 +92,31 @@ int run(int argc, char** argv) {
   demo->add_flag("--json", demo_options.json, "One JSON object");
   demo->callback([&] { code = demo_command(demo_options); });
 
+  ExplainOptions explain_options;
+  CLI::App* explain = app.add_subcommand(
+      "explain", "What a check of a product tests, and what a rate of false alarms means for a fleet");
+  const auto dimension = CLI::Range(int64_t{1}, int64_t{1} << 40);
+  explain->add_option("--m", explain_options.m, "Rows of C")->check(dimension)->capture_default_str();
+  explain->add_option("--n", explain_options.n, "Columns of C")->check(dimension)->capture_default_str();
+  explain->add_option("--k", explain_options.k, "Inner dimension")->check(dimension)->capture_default_str();
+  explain->add_option("--batch", explain_options.batch, "Products of a call")->check(dimension)->capture_default_str();
+  explain->add_option("--type", explain_options.type, "Operands: bf16, fp16, tf32, fp32, fp64, e4m3 or int8")
+      ->capture_default_str();
+  explain->add_option("--compute-capability", explain_options.compute_capability, "Major number of the device")
+      ->check(CLI::Range(1, 99))
+      ->capture_default_str();
+  explain->add_option("--rate", explain_options.rate, "False alarms of a clean product")
+      ->check(CLI::Range(1e-300, 1.0))
+      ->capture_default_str();
+  explain->add_option("--gpus", explain_options.gpus, "GPUs of the fleet")
+      ->check(CLI::Range(1.0, 1e9))
+      ->capture_default_str();
+  explain->add_option("--checks-per-second", explain_options.checks_per_second, "Checked products of each GPU")
+      ->check(CLI::Range(1e-9, 1e9))
+      ->capture_default_str();
+  explain->add_flag("--json", explain_options.json, "One JSON object");
+  explain->callback([&] { code = explain_command(explain_options); });
+
   std::vector<std::string> own(argv + 1, argv + argc);
   if (argc > 1 && strcmp(argv[1], "run") == 0) {
     size_t split = own_arguments(argc, argv);
