@@ -8,120 +8,20 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
+#include <span>
+#include <string>
 
 #include "tests/stage/device.h"
-#include "tools/hostcuda/gemm/engine.h"
+#include "tests/stage/engine_product.h"
 
 namespace sdcguard::stage {
 namespace {
 
-namespace gemm = hostcuda::gemm;
 using reference::Kind;
 using reference::Matrix;
 using reference::Random;
 using reference::WideMatrix;
-
-// A type of product and where it runs.
-struct Family {
-  const char* name;
-  DataType a, b;
-  Accumulator accumulator;
-  OperandRounding rounding;
-  gemm::Type engine_a, engine_b;
-  gemm::Compute compute;
-  std::vector<const char*> orders;
-};
-const std::vector<const char*> kEverywhere = {"h100", "a100", "ada", "b200", "rounded16", "sequential", "h100/split4"};
-const std::vector<const char*> kWithVolta = {"h100", "a100",      "ada",        "v100",
-                                             "b200", "rounded16", "sequential", "v100/split3"};
-const std::vector<const char*> kOneOrder = {"h100"};
-const std::vector<const char*> kWithFp8 = {"h100", "ada", "b200", "h100/split2"};
-
-const Family kFamilies[] = {
-    {"bf16", DataType::kBF16, DataType::kBF16, Accumulator::kF32, OperandRounding::kNone, gemm::Type::kBf16,
-     gemm::Type::kBf16, gemm::Compute::kFp32, kEverywhere},
-    {"f16", DataType::kF16, DataType::kF16, Accumulator::kF32, OperandRounding::kNone, gemm::Type::kFp16,
-     gemm::Type::kFp16, gemm::Compute::kFp32, kWithVolta},
-    {"f32", DataType::kF32, DataType::kF32, Accumulator::kF32, OperandRounding::kNone, gemm::Type::kFp32,
-     gemm::Type::kFp32, gemm::Compute::kFp32, kOneOrder},
-    {"tf32", DataType::kF32, DataType::kF32, Accumulator::kF32, OperandRounding::kTf32, gemm::Type::kFp32,
-     gemm::Type::kFp32, gemm::Compute::kTf32, kEverywhere},
-    {"e4m3", DataType::kE4M3, DataType::kE4M3, Accumulator::kF32, OperandRounding::kNone, gemm::Type::kE4m3,
-     gemm::Type::kE4m3, gemm::Compute::kFp32, kWithFp8},
-    {"e4m3 fast", DataType::kE4M3, DataType::kE4M3, Accumulator::kF32Fast, OperandRounding::kNone, gemm::Type::kE4m3,
-     gemm::Type::kE4m3, gemm::Compute::kFp8Fast, kWithFp8},
-    {"e4m3 e5m2 fast", DataType::kE4M3, DataType::kE5M2, Accumulator::kF32Fast, OperandRounding::kNone,
-     gemm::Type::kE5m2, gemm::Type::kE4m3, gemm::Compute::kFp8Fast, kWithFp8},
-    {"e5m2 e4m3", DataType::kE5M2, DataType::kE4M3, Accumulator::kF32, OperandRounding::kNone, gemm::Type::kE4m3,
-     gemm::Type::kE5m2, gemm::Compute::kFp32, kWithFp8},
-    {"f64", DataType::kF64, DataType::kF64, Accumulator::kF64, OperandRounding::kNone, gemm::Type::kFp64,
-     gemm::Type::kFp64, gemm::Compute::kFp64, kOneOrder},
-    {"i8", DataType::kI8, DataType::kI8, Accumulator::kI32, OperandRounding::kNone, gemm::Type::kInt8,
-     gemm::Type::kInt8, gemm::Compute::kInt32, kOneOrder},
-    {"f16 in f16", DataType::kF16, DataType::kF16, Accumulator::kF16, OperandRounding::kNone, gemm::Type::kFp16,
-     gemm::Type::kFp16, gemm::Compute::kFp16, kWithVolta},
-};
-
-uint32_t major_of(const std::string& order) {
-  return order.starts_with("v100")                               ? 7
-         : order.starts_with("a100") || order.starts_with("ada") ? 8
-         : order.starts_with("b200")                             ? 10
-                                                                 : 9;
-}
-
-// Raw elements as the engine reads them.
-template <typename V>
-std::vector<unsigned char> raw_of(const reference::MatrixOf<V>& m, DataType type) {
-  std::vector<unsigned char> bytes(m.values.size() * element_bytes(type));
-  for (size_t i = 0; i < m.values.size(); ++i) {
-    const auto put = [&](auto raw) { std::memcpy(&bytes[i * sizeof raw], &raw, sizeof raw); };
-    const V v = m.values[i];
-    switch (type) {
-      case DataType::kF64:
-        put(static_cast<double>(v));
-        break;
-      case DataType::kF32:
-        put(static_cast<float>(v));
-        break;
-      case DataType::kI8:
-        put(static_cast<int8_t>(v));
-        break;
-      case DataType::kE4M3:
-      case DataType::kE5M2:
-        put(reference::bits8(type, static_cast<float>(v)));
-        break;
-      default:
-        put(reference::bits16(type, static_cast<float>(v)));
-    }
-  }
-  return bytes;
-}
-
-// P = A B of row-major matrices: the engine's column-major product of the transposes, B first.
-template <typename V, typename Sum>
-reference::MatrixOf<V> engine_product(const Family& family, const gemm::Order& order, const reference::MatrixOf<V>& a,
-                                      const reference::MatrixOf<V>& b) {
-  const auto raw_a = raw_of(a, family.a);
-  const auto raw_b = raw_of(b, family.b);
-  std::vector<Sum> sums(static_cast<size_t>(a.rows * b.cols));
-  gemm::Product product{};
-  product.m = b.cols;
-  product.n = a.rows;
-  product.k = a.cols;
-  product.batch = 1;
-  product.a = gemm::Operand{raw_b.data(), nullptr, b.cols, 0, family.engine_a, false};
-  product.b = gemm::Operand{raw_a.data(), nullptr, a.cols, 0, family.engine_b, false};
-  product.compute = family.compute;
-  product.out = sums.data();
-  product.out_ld = b.cols;
-  product.out_stride = b.cols * a.rows;
-  gemm::compute_product(order, 1, product);
-  reference::MatrixOf<V> p(a.rows, b.cols);
-  for (size_t i = 0; i < sums.size(); ++i) p.values[i] = static_cast<V>(sums[i]);
-  return p;
-}
 
 struct Drawn {
   const Family* family;
@@ -138,7 +38,7 @@ CallOf<V> call_of(const Drawn& drawn, Random& random, uint64_t seed) {
   call.type_b = f.b;
   call.accumulator = f.accumulator;
   call.rounding = f.rounding;
-  call.tensor_core = tensor_core_of(major_of(drawn.order), f.a);
+  call.tensor_core = tensor_core_of(compute_major_of(drawn.order), f.a);
   call.seed = seed;
   Matrix a(drawn.n1, drawn.n2);
   Matrix b(drawn.n2, drawn.n3);
@@ -169,16 +69,11 @@ CallOf<V> call_of(const Drawn& drawn, Random& random, uint64_t seed) {
   for (size_t i = 0; i < b.values.size(); ++i) call.b.values[i] = value(b.values[i]);
   call.layout_a = Layout{random.below(2) == 0, random.below(3), random.below(2)};
   call.layout_b = Layout{random.below(2) == 0, random.below(3), random.below(2)};
-  gemm::Order order;
-  std::string error;
-  EXPECT_TRUE(gemm::parse_order(drawn.order, &order, &error)) << error;
+  call.p = engine_product(f, drawn.order, call.a, call.b);
   if constexpr (std::is_same_v<V, double>) {
-    call.p = f.a == DataType::kF64 ? engine_product<V, double>(f, order, call.a, call.b)
-                                   : engine_product<V, int32_t>(f, order, call.a, call.b);
     call.type_d = f.a == DataType::kF64 ? DataType::kF64 : DataType::kI32;
     call.scalar_type = call.type_d;
   } else {
-    call.p = engine_product<V, float>(f, order, call.a, call.b);
     if (f.accumulator == Accumulator::kF16) {
       call.type_d = DataType::kF16;
       call.delivered = true;
@@ -223,12 +118,12 @@ void count(CallOf<V>& call, const Drawn& drawn, Counted& counted) {
   }
 }
 
-Drawn draw(Random& random) {
+Drawn draw(Random& random, std::span<const Kind> kinds) {
   Drawn drawn;
-  drawn.family = &kFamilies[random.below(std::size(kFamilies))];
+  drawn.family = &families()[static_cast<size_t>(random.below(static_cast<int64_t>(families().size())))];
   const auto& orders = drawn.family->orders;
   drawn.order = orders[static_cast<size_t>(random.below(static_cast<int64_t>(orders.size())))];
-  drawn.kind = reference::kKinds[random.below(std::size(reference::kKinds))];
+  drawn.kind = kinds[static_cast<size_t>(random.below(static_cast<int64_t>(kinds.size())))];
   do {
     const auto size = [&] { return random.below(3) == 0 ? 1 + random.below(300) : 1 + random.below(80); };
     drawn.n1 = size();
@@ -246,7 +141,7 @@ TEST(MustFail, WithoutTheFloorsOfAStepAndOfSubnormalsFp8IsAccused) {
   // Of 10,000 random products these were accused before both were there.
   for (uint64_t seed : {102122, 103687, 108216, 109723}) {
     Random random = random_of(seed);
-    const Drawn drawn = draw(random);
+    const Drawn drawn = draw(random, reference::kKinds);
     Call call = call_of<float>(drawn, random, seed);
     EXPECT_EQ(run(call).verdict.entries_named, 0u);
     call.change = [](ProbeParams& p) {
@@ -263,7 +158,7 @@ TEST(MustFail, WithoutTheFloorsOfAStepAndOfSubnormalsFp8IsAccused) {
   }
 }
 
-TEST(RandomClean, NothingIsEverNamed) {
+void nothing_is_named(std::span<const Kind> kinds) {
   const char* const asked = std::getenv("RANDOM_PRODUCTS");
   const char* const from = std::getenv("RANDOM_SEED");
   const int products = asked != nullptr ? std::atoi(asked) : 160;
@@ -272,7 +167,7 @@ TEST(RandomClean, NothingIsEverNamed) {
   Counted all;
   for (int i = 0; i < products; ++i, ++seed) {
     Random random = random_of(seed);
-    const Drawn drawn = draw(random);
+    const Drawn drawn = draw(random, kinds);
     Counted& counted = counts[drawn.family->name];
     const bool wide = drawn.family->a == DataType::kF64 || drawn.family->a == DataType::kI8;
     const auto once = [&](auto&& call) {
@@ -298,6 +193,14 @@ TEST(RandomClean, NothingIsEverNamed) {
   EXPECT_EQ(all.named, 0);
   // One in 10,000; of few products none, but one of a long run is no failure.
   EXPECT_LE(all.looks, all.products / 10000);
+}
+
+TEST(RandomClean, NothingIsEverNamed) {
+  nothing_is_named(reference::kKinds);
+}
+
+TEST(RandomClean, NorInStructuredData) {
+  nothing_is_named(reference::kStructuredKinds);
 }
 
 }  // namespace

@@ -43,10 +43,111 @@ const char* name_of(Kind kind) {
       return "tiny";
     case Kind::kHuge:
       return "huge";
-    default:
+    case Kind::kIntegers:
       return "integers";
+    case Kind::kIdenticalColumns:
+      return "identical_columns";
+    case Kind::kOneBin:
+      return "one_bin";
+    case Kind::kOneHot:
+      return "one_hot";
+    case Kind::kCausalMask:
+      return "causal_mask";
+    case Kind::kSoftmax:
+      return "softmax";
+    case Kind::kSparse:
+      return "sparse";
+    case Kind::kBias:
+      return "bias";
+    case Kind::kOutlierRows:
+      return "outlier_rows";
+    case Kind::kMixedScales:
+      return "mixed_scales";
+    case Kind::kSubnormal:
+      return "subnormal";
+  }
+  return "?";
+}
+
+namespace {
+
+// A row of weights: at least 0, sum 1, the first `keys` of them; `sharpness` of the exponents.
+void softmax_row(Random& random, DataType type, Matrix& a, int64_t row, int64_t entry, int64_t keys, double sharpness) {
+  std::vector<double> weights;
+  double sum = 0;
+  for (int64_t k = 0; k < keys; ++k) {
+    weights.push_back(std::exp(sharpness * random.gauss()));
+    sum += weights.back();
+  }
+  for (int64_t k = 0; k < a.cols; ++k) {
+    a.at(row, k, entry) = k < keys ? round_to(type, weights[static_cast<size_t>(k)] / sum) : 0.0f;
   }
 }
+
+void scale_row(DataType type, Matrix& m, int64_t row, int64_t entry, double factor) {
+  for (int64_t k = 0; k < m.cols; ++k) {
+    m.at(row, k, entry) = round_to(type, factor * static_cast<double>(m.at(row, k, entry)));
+  }
+}
+
+void scale_column(DataType type, Matrix& m, int64_t column, int64_t entry, double factor) {
+  for (int64_t k = 0; k < m.rows; ++k) {
+    m.at(k, column, entry) = round_to(type, factor * static_cast<double>(m.at(k, column, entry)));
+  }
+}
+
+// What kinds beyond the plain ones make of Gaussian operands, one batch entry of A.
+void shape_rows(Kind kind, DataType type, Random& random, Matrix& a, int64_t entry) {
+  std::vector<double> means;
+  for (int64_t k = 0; k < a.cols && kind == Kind::kBias; ++k) means.push_back(2 * random.gauss());
+  for (int64_t i = 0; i < a.rows; ++i) {
+    switch (kind) {
+      case Kind::kOneHot: {
+        const int64_t hot = random.below(a.cols);
+        for (int64_t k = 0; k < a.cols; ++k) a.at(i, k, entry) = k == hot ? 1.0f : 0.0f;
+        break;
+      }
+      case Kind::kCausalMask:
+        softmax_row(random, type, a, i, entry, 1 + i * (a.cols - 1) / std::max<int64_t>(1, a.rows - 1), 1.0);
+        break;
+      case Kind::kSoftmax:
+        softmax_row(random, type, a, i, entry, a.cols, 2.0);
+        break;
+      case Kind::kSparse:
+        for (int64_t k = 0; k < a.cols; ++k) {
+          a.at(i, k, entry) = round_to(type, std::max(0.0, static_cast<double>(a.at(i, k, entry)) - 1.04));
+        }
+        break;
+      case Kind::kBias:
+        for (int64_t k = 0; k < a.cols; ++k) {
+          a.at(i, k, entry) = round_to(type, static_cast<double>(a.at(i, k, entry)) + means[static_cast<size_t>(k)]);
+        }
+        break;
+      case Kind::kOutlierRows:
+        if (i % 41 == 3) scale_row(type, a, i, entry, 60);
+        break;
+      case Kind::kMixedScales:
+        scale_row(type, a, i, entry, std::ldexp(1.0, static_cast<int>(random.below(17)) - 8));
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+void shape_columns(Kind kind, DataType type, Random& random, Matrix& b, int64_t entry) {
+  for (int64_t j = 0; j < b.cols; ++j) {
+    if (kind == Kind::kIdenticalColumns && j != 0) {
+      for (int64_t k = 0; k < b.rows; ++k) b.at(k, j, entry) = b.at(k, 0, entry);
+    }
+    if (kind == Kind::kOutlierRows && j % 53 == 7) scale_column(type, b, j, entry, 60);
+    if (kind == Kind::kMixedScales) {
+      scale_column(type, b, j, entry, std::ldexp(1.0, static_cast<int>(random.below(9)) - 4));
+    }
+  }
+}
+
+}  // namespace
 
 float round_to(DataType type, double v) {
   if (type == DataType::kI8)
@@ -140,20 +241,30 @@ void fill(Kind kind, DataType type, uint64_t seed, Matrix& a, Matrix& b) {
   double scale_b = 1.0;
   if (kind == Kind::kTiny) scale_a = scale_b = f16 ? 0x1p-4 : 0x1p-55;
   if (kind == Kind::kHuge) scale_a = scale_b = f16 ? 0x1p4 : 0x1p52;
-  const auto value = [&](double) {
+  if (kind == Kind::kSubnormal) {
+    scale_a = type == DataType::kI8                               ? 1.0
+              : type == DataType::kE4M3                           ? 0x1p-8
+              : type == DataType::kF16 || type == DataType::kE5M2 ? 0x1p-16
+                                                                  : 0x1p-128;
+  }
+  const auto value = [&] {
     switch (kind) {
       case Kind::kConstant:
         return 0.7;
       case Kind::kPositive:
         return random.uniform();
+      case Kind::kOneBin:
+        return 1.0 + 0x1p-6 * random.uniform();
       case Kind::kIntegers:
         return static_cast<double>(random.below(7) - 3);
       default:
         return random.gauss();
     }
   };
-  for (float& v : a.values) v = round_to(type, value(0) * scale_a);
-  for (float& v : b.values) v = round_to(type, value(0) * scale_b);
+  for (float& v : a.values) v = round_to(type, value() * scale_a);
+  for (float& v : b.values) v = round_to(type, value() * scale_b);
+  for (int64_t n = 0; n < a.batch; ++n) shape_rows(kind, type, random, a, n);
+  for (int64_t n = 0; n < b.batch; ++n) shape_columns(kind, type, random, b, n);
   if (kind == Kind::kOutlierChannels) {
     for (int64_t k = 0; k < a.cols; k += 97) {
       for (int64_t n = 0; n < a.batch; ++n) {

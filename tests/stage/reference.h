@@ -43,17 +43,31 @@ enum class Kind {
   kGauss,
   kConstant,
   kPositive,
-  kOutlierChannels,
+  kOutlierChannels,  // x60
   kCancellingRows,
   kZeroRows,
   kPadded,
   kTiny,
   kHuge,
-  kIntegers
+  kIntegers,
+  kIdenticalColumns,  // of B, hence of P
+  kOneBin,            // all of P lies between 1 and 1 + 2^-5 of its mean: a few roundings only
+  kOneHot,            // rows of A: a look-up
+  kCausalMask,        // row i of A: weights of the first keys, 0 behind
+  kSoftmax,           // rows of A
+  kSparse,            // A after a ReLU: 85% zeros
+  kBias,              // channels of A with a mean each
+  kOutlierRows,       // of A, and columns of B: x60
+  kMixedScales,       // rows of A by 2^-8 to 2^8, columns of B by 2^-4 to 2^4
+  kSubnormal,         // A in the subnormal range of its type
 };
 inline constexpr Kind kKinds[] = {Kind::kGauss,          Kind::kConstant, Kind::kPositive, Kind::kOutlierChannels,
                                   Kind::kCancellingRows, Kind::kZeroRows, Kind::kPadded,   Kind::kTiny,
                                   Kind::kHuge,           Kind::kIntegers};
+// What real programs multiply and a checksum may trip over.
+inline constexpr Kind kStructuredKinds[] = {Kind::kIdenticalColumns, Kind::kOneBin,   Kind::kOneHot, Kind::kCausalMask,
+                                            Kind::kSoftmax,          Kind::kSparse,   Kind::kBias,   Kind::kOutlierRows,
+                                            Kind::kMixedScales,      Kind::kSubnormal};
 const char* name_of(Kind kind);
 
 // Operands of a kind, rounded to `type`. FP16 has no room for kTiny and kHuge: they are then scaled by 2^-8 and 2^8.

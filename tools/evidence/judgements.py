@@ -251,6 +251,29 @@ def overhead(output):
     )
 
 
+def clean_campaign(lines):
+    def judge(output):
+        got = read_json((output.scratch / "campaign.json").read_text())
+        all_of_it = got["all"]
+        tail = got.get("tail", {"fits": [], "thresholds": []})
+        table = ", ".join(
+            f"{row['cells']:.0f} cells {row['tail']:.1f} ({row['in_force']:.1f} in force)" for row in tail["thresholds"]
+        )
+        return Judgement(
+            f"{all_of_it['lines']} lines of {all_of_it['probes']} probes of {all_of_it['products']} products: "
+            f"{all_of_it['looks']} looks, {all_of_it['named']} accused; T of this tail: {table}",
+            {
+                "as many lines as asked": all_of_it["lines"] >= lines,
+                "every kind and order": len(got["kinds"]) >= 20 and len(got["orders"]) >= 30,
+                "nothing is accused": all_of_it["named"] == 0,
+                "at most 1e-4 are looked at": all_of_it["looks"] <= 1e-4 * all_of_it["probes"],
+                "the tail has three limits": len(tail["fits"]) == 3,
+            },
+        )
+
+    return judge
+
+
 def symbol_audit(output):
     match = re.search(r"^symbol_audit: (\d+) libraries, (\d+) symbols in the table, (\d+) wrong$", output.out, re.M)
     if not match:

@@ -126,6 +126,7 @@ class Rows:
         yield from self.named_test_rows()
         yield from self.surface_rows()
         yield from self.call_rows()
+        yield from self.statistics_rows()
         yield from self.device_rows()
         yield from self.whole_machine_rows()
 
@@ -475,6 +476,35 @@ class Rows:
             judge.observe,
             [Mutation("mode = repair", "compare_outputs repair", "bit-identical")],
             needs=programs + ["$B/bin/encoder", ".cache/model/model.safetensors"],
+        )
+
+    def statistics_rows(self):
+        lines = 100_000_000 if self.options.long else 1_000_000
+        campaign = "$B/bin/clean_campaign --json $T/campaign.json"
+        yield Row(
+            "clean-campaign",
+            f"{lines:,} line tests of clean products over 20 kinds of data, every order, format and shape: no entry is "
+            "accused, at most one probe in 10,000 is looked at; T by cell count from this tail beside the one in force.",
+            f"{campaign} --lines {lines}",
+            judge.clean_campaign(lines),
+            [Mutation("one entry of every product is wrong", f"{campaign} --lines 3000 --wrong", "nothing is accused")],
+            needs=["$B/bin/clean_campaign"],
+            timeout=4 * 3600,
+        )
+        yield self.test_row(
+            "tail",
+            "The threshold of a stated rate covers the true one in at least 95% of 200 repetitions, on a planted Gaussian "
+            "and on a heavy tail; fleet arithmetic agrees with the figures of the statistics.",
+            {"the tail": "^unit.Tail", "the fleet": "^unit.Fleet", "explain": "^e2e.Explain"},
+            mutations=[
+                Mutation(
+                    "the estimate without its confidence limit",
+                    "copy_tree && sed -i 's/drawn\\[f\\]\\[static_cast.*/0.0);/' $T/c/tools/calibrate/tail.cpp && "
+                    "build_copy -DSDCGUARD_CUDA_ARCHS=90 tail_test && ctest --test-dir $T/c/b -R '^unit.Tail'",
+                    "all passed",
+                    slow=True,
+                )
+            ],
         )
 
     def device_rows(self):

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include "tests/stage/engine_product.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace sdcguard::stage {
+namespace {
+
+namespace gemm = hostcuda::gemm;
+
+const std::vector<const char*> kEverywhere = {"h100", "a100", "ada", "b200", "rounded16", "sequential", "h100/split4"};
+const std::vector<const char*> kWithVolta = {"h100", "a100",      "ada",        "v100",
+                                             "b200", "rounded16", "sequential", "v100/split3"};
+const std::vector<const char*> kOneOrder = {"h100"};
+const std::vector<const char*> kWithFp8 = {"h100", "ada", "b200", "h100/split2"};
+
+// Raw elements as the engine reads them.
+template <typename V>
+std::vector<unsigned char> raw_of(const reference::MatrixOf<V>& m, DataType type) {
+  std::vector<unsigned char> bytes(m.values.size() * element_bytes(type));
+  for (size_t i = 0; i < m.values.size(); ++i) {
+    const auto put = [&](auto raw) { std::memcpy(&bytes[i * sizeof raw], &raw, sizeof raw); };
+    const V v = m.values[i];
+    switch (type) {
+      case DataType::kF64:
+        put(static_cast<double>(v));
+        break;
+      case DataType::kF32:
+        put(static_cast<float>(v));
+        break;
+      case DataType::kI8:
+        put(static_cast<int8_t>(v));
+        break;
+      case DataType::kE4M3:
+      case DataType::kE5M2:
+        put(reference::bits8(type, static_cast<float>(v)));
+        break;
+      default:
+        put(reference::bits16(type, static_cast<float>(v)));
+    }
+  }
+  return bytes;
+}
+
+// P = A B of row-major matrices: the engine's column-major product of the transposes, B first.
+template <typename V, typename Sum>
+reference::MatrixOf<V> product_of(const Family& family, const std::string& name, const reference::MatrixOf<V>& a,
+                                  const reference::MatrixOf<V>& b) {
+  gemm::Order order;
+  std::string error;
+  if (!gemm::parse_order(name, &order, &error)) {
+    std::fprintf(stderr, "%s\n", error.c_str());
+    std::exit(2);
+  }
+  const auto raw_a = raw_of(a, family.a);
+  const auto raw_b = raw_of(b, family.b);
+  std::vector<Sum> sums(static_cast<size_t>(a.rows * b.cols));
+  gemm::Product product{};
+  product.m = b.cols;
+  product.n = a.rows;
+  product.k = a.cols;
+  product.batch = 1;
+  product.a = gemm::Operand{raw_b.data(), nullptr, b.cols, 0, family.engine_a, false};
+  product.b = gemm::Operand{raw_a.data(), nullptr, a.cols, 0, family.engine_b, false};
+  product.compute = family.compute;
+  product.out = sums.data();
+  product.out_ld = b.cols;
+  product.out_stride = b.cols * a.rows;
+  gemm::compute_product(order, 1, product);
+  reference::MatrixOf<V> p(a.rows, b.cols);
+  for (size_t i = 0; i < sums.size(); ++i) p.values[i] = static_cast<V>(sums[i]);
+  return p;
+}
+
+}  // namespace
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {
+      {"bf16", DataType::kBF16, DataType::kBF16, Accumulator::kF32, OperandRounding::kNone, gemm::Type::kBf16,
+       gemm::Type::kBf16, gemm::Compute::kFp32, kEverywhere},
+      {"f16", DataType::kF16, DataType::kF16, Accumulator::kF32, OperandRounding::kNone, gemm::Type::kFp16,
+       gemm::Type::kFp16, gemm::Compute::kFp32, kWithVolta},
+      {"f32", DataType::kF32, DataType::kF32, Accumulator::kF32, OperandRounding::kNone, gemm::Type::kFp32,
+       gemm::Type::kFp32, gemm::Compute::kFp32, kOneOrder},
+      {"tf32", DataType::kF32, DataType::kF32, Accumulator::kF32, OperandRounding::kTf32, gemm::Type::kFp32,
+       gemm::Type::kFp32, gemm::Compute::kTf32, kEverywhere},
+      {"e4m3", DataType::kE4M3, DataType::kE4M3, Accumulator::kF32, OperandRounding::kNone, gemm::Type::kE4m3,
+       gemm::Type::kE4m3, gemm::Compute::kFp32, kWithFp8},
+      {"e4m3 fast", DataType::kE4M3, DataType::kE4M3, Accumulator::kF32Fast, OperandRounding::kNone, gemm::Type::kE4m3,
+       gemm::Type::kE4m3, gemm::Compute::kFp8Fast, kWithFp8},
+      {"e4m3 e5m2 fast", DataType::kE4M3, DataType::kE5M2, Accumulator::kF32Fast, OperandRounding::kNone,
+       gemm::Type::kE5m2, gemm::Type::kE4m3, gemm::Compute::kFp8Fast, kWithFp8},
+      {"e5m2 e4m3", DataType::kE5M2, DataType::kE4M3, Accumulator::kF32, OperandRounding::kNone, gemm::Type::kE4m3,
+       gemm::Type::kE5m2, gemm::Compute::kFp32, kWithFp8},
+      {"f64", DataType::kF64, DataType::kF64, Accumulator::kF64, OperandRounding::kNone, gemm::Type::kFp64,
+       gemm::Type::kFp64, gemm::Compute::kFp64, kOneOrder},
+      {"i8", DataType::kI8, DataType::kI8, Accumulator::kI32, OperandRounding::kNone, gemm::Type::kInt8,
+       gemm::Type::kInt8, gemm::Compute::kInt32, kOneOrder},
+      {"f16 in f16", DataType::kF16, DataType::kF16, Accumulator::kF16, OperandRounding::kNone, gemm::Type::kFp16,
+       gemm::Type::kFp16, gemm::Compute::kFp16, kWithVolta},
+  };
+  return all;
+}
+
+uint32_t compute_major_of(const std::string& order) {
+  return order.starts_with("v100")                               ? 7
+         : order.starts_with("a100") || order.starts_with("ada") ? 8
+         : order.starts_with("b200")                             ? 10
+                                                                 : 9;
+}
+
+reference::Matrix engine_product(const Family& family, const std::string& order, const reference::Matrix& a,
+                                 const reference::Matrix& b) {
+  return product_of<float, float>(family, order, a, b);
+}
+
+reference::WideMatrix engine_product(const Family& family, const std::string& order, const reference::WideMatrix& a,
+                                     const reference::WideMatrix& b) {
+  return family.a == DataType::kF64 ? product_of<double, double>(family, order, a, b)
+                                    : product_of<double, int32_t>(family, order, a, b);
+}
+
+}  // namespace sdcguard::stage

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// Products as the devices compute them: the host device's product engine called straight, every type and order of
+// accumulation that it knows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/plan.h"
+#include "tests/stage/reference.h"
+#include "tools/hostcuda/gemm/engine.h"
+
+namespace sdcguard::stage {
+
+// A type of product and where it runs.
+struct Family {
+  const char* name;
+  DataType a, b;
+  Accumulator accumulator;
+  OperandRounding rounding;
+  hostcuda::gemm::Type engine_a, engine_b;
+  hostcuda::gemm::Compute compute;
+  std::vector<const char*> orders;
+};
+const std::vector<Family>& families();
+
+// Of the device that an order stands for.
+uint32_t compute_major_of(const std::string& order);
+
+// P = A B in the order of that name, on one thread. Ends the program where there is no such order.
+reference::Matrix engine_product(const Family& family, const std::string& order, const reference::Matrix& a,
+                                 const reference::Matrix& b);
+// FP64, and INT8 to INT32.
+reference::WideMatrix engine_product(const Family& family, const std::string& order, const reference::WideMatrix& a,
+                                     const reference::WideMatrix& b);
+
+}  // namespace sdcguard::stage
