@@ -96,6 +96,20 @@ void scale_column(DataType type, Matrix& m, int64_t column, int64_t entry, doubl
   }
 }
 
+// FP16 results end at 65,504: outliers of rows and columns meet in one entry.
+double outlier_factor(DataType type) {
+  return type == DataType::kF16 ? 12 : 60;
+}
+int largest_exponent(DataType type, bool rows) {
+  const int most = rows ? 8 : 4;
+  return type == DataType::kF16 ? most / 2 : most;
+}
+
+// A power of two from 2^-most to 2^most.
+double power_up_to(Random& random, int most) {
+  return std::ldexp(1.0, static_cast<int>(random.below(2 * most + 1)) - most);
+}
+
 // What kinds beyond the plain ones make of Gaussian operands, one batch entry of A.
 void shape_rows(Kind kind, DataType type, Random& random, Matrix& a, int64_t entry) {
   std::vector<double> means;
@@ -124,10 +138,10 @@ void shape_rows(Kind kind, DataType type, Random& random, Matrix& a, int64_t ent
         }
         break;
       case Kind::kOutlierRows:
-        if (i % 41 == 3) scale_row(type, a, i, entry, 60);
+        if (i % 41 == 3) scale_row(type, a, i, entry, outlier_factor(type));
         break;
       case Kind::kMixedScales:
-        scale_row(type, a, i, entry, std::ldexp(1.0, static_cast<int>(random.below(17)) - 8));
+        scale_row(type, a, i, entry, power_up_to(random, largest_exponent(type, true)));
         break;
       default:
         break;
@@ -140,9 +154,9 @@ void shape_columns(Kind kind, DataType type, Random& random, Matrix& b, int64_t 
     if (kind == Kind::kIdenticalColumns && j != 0) {
       for (int64_t k = 0; k < b.rows; ++k) b.at(k, j, entry) = b.at(k, 0, entry);
     }
-    if (kind == Kind::kOutlierRows && j % 53 == 7) scale_column(type, b, j, entry, 60);
+    if (kind == Kind::kOutlierRows && j % 53 == 7) scale_column(type, b, j, entry, outlier_factor(type));
     if (kind == Kind::kMixedScales) {
-      scale_column(type, b, j, entry, std::ldexp(1.0, static_cast<int>(random.below(9)) - 4));
+      scale_column(type, b, j, entry, power_up_to(random, largest_exponent(type, false)));
     }
   }
 }

@@ -57,8 +57,8 @@ enum class Kind {
   kSoftmax,           // rows of A
   kSparse,            // A after a ReLU: 85% zeros
   kBias,              // channels of A with a mean each
-  kOutlierRows,       // of A, and columns of B: x60
-  kMixedScales,       // rows of A by 2^-8 to 2^8, columns of B by 2^-4 to 2^4
+  kOutlierRows,       // of A, and columns of B: x60 (FP16: x12)
+  kMixedScales,       // rows of A by 2^-8 to 2^8, columns of B by 2^-4 to 2^4 (FP16: half the exponents)
   kSubnormal,         // A in the subnormal range of its type
 };
 inline constexpr Kind kKinds[] = {Kind::kGauss,          Kind::kConstant, Kind::kPositive, Kind::kOutlierChannels,
