@@ -10,8 +10,8 @@
 // Environment, read once: HOSTCUDA_FIBER_SEED=n runs threads and blocks in an order drawn from n (odd: any ready
 // thread next; even: warps by priorities drawn for each block); 0 or unset: ascending order. The same seed gives the
 // same order at every launch of a kernel with the same grid.
-// HOSTCUDA_WATCHED_BLOCKS=n, under ThreadSanitizer alone: only the first n blocks that a launch runs have a TSan state a
-// thread. The threads of a later block share one: a race among them goes unseen, one with another block, another
+// HOSTCUDA_WATCHED_BLOCKS=n, under ThreadSanitizer alone: only the first n blocks that a launch runs have a TSan state
+// a thread. The threads of a later block share one: a race among them goes unseen, one with another block, another
 // launch or the host does not. 0 or unset: every block has them.
 #pragma once
 
