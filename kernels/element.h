@@ -224,4 +224,11 @@ SDCGUARD_DEVICE uint32_t four_or_less(int64_t first, int64_t end) {
   return first >= end ? 0u : end - first >= 4 ? 4u : static_cast<uint32_t>(end - first);
 }
 
+// |v|, or `floor` where v is not 0 and smaller (ProbeParams::operand_floor_a and _b).
+template <typename T>
+SDCGUARD_DEVICE T at_least(T v, T floor) {
+  const T magnitude = abs_of(v);
+  return magnitude < floor && magnitude != T{0} ? floor : magnitude;
+}
+
 }  // namespace sdcguard

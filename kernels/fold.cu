@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// stage probe, fold: takes B, gives for each k the signed class sums of row k of B (both draws), its mean, its root
-// mean square and the deviation used by the noise scale, and the class energies; runs on the side stream, before the
-// operand pass. It also clears what the later kernels of the call count in. MATH.md "fold", "signs", "set aside".
+// stage probe, fold: takes B, gives for each k the signed class sums of row k of B (both draws), its mean and its
+// root mean square, and the class energies; runs on the side stream, before the operand pass. It also clears what the
+// later kernels of the call count in. MATH.md "fold", "signs", "set aside".
 //
 // One block takes tiles of kFoldTile rows k and walks over all columns in panels of 128, staged in shared memory so
 // that both layouts of B are read along their contiguous direction. In a panel a thread owns one k (its lane) and the
@@ -260,9 +260,9 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
   sync_threads();
 
   const uint32_t tiles = static_cast<uint32_t>((p.n2 + kFoldTile - 1) / kFoldTile);
-  const double prefix_steps = static_cast<double>((p.n2 + kPrefixStep - 1) / kPrefixStep);
   const bool along_k = p.b.row_stride == 1;
   const T largest = static_cast<T>(p.operand_largest);
+  const T floor = static_cast<T>(p.operand_floor_b);
   const int64_t all_tiles = own_fold ? int64_t{tiles} * p.fold_batch : 0;
   for (int64_t tile = block_index(); tile < all_tiles; tile += grid_blocks()) {
     const int64_t entry = tile / tiles;
@@ -384,7 +384,7 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
               part[0] += flip(x, minus0);
               part[1] += flip(x, minus1);
               plain += x;
-              const double wide = static_cast<double>(x);
+              const double wide = static_cast<double>(at_least(x, floor));
               squares = fma(wide, wide, squares);
               if constexpr (std::is_same_v<T, double>) peak = max_of(peak, abs_of(x));
             }
@@ -439,11 +439,6 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
         }
         const double columns = static_cast<double>(p.n3);
         const double mean = row_sum / columns;
-        const double spread = row_squares - row_sum * mean;
-        // Prefixes that hold this k: those that end behind it.
-        const double weight = (prefix_steps - static_cast<double>(my_k / kPrefixStep)) / prefix_steps;
-        const T deviation = static_cast<T>(sqrt(spread > 0.0 ? spread * weight : 0.0));
-        out_of_range = out_of_range || !is_finite(deviation);
         if constexpr (kMoments == 3) {
           double largest_here = 0.0;
           for (uint32_t w = 0; w < 8; ++w) largest_here = max_of(largest_here, moments[(16 + w) * kWarp + lane()]);
@@ -452,10 +447,8 @@ SDCGUARD_DEVICE void fold_pass(const ProbeParams& p) {
         }
         if (my_k < p.n2) {
           store<T>(p.fold_mean, entry * p.n2 + my_k, static_cast<T>(mean));
-          store<T>(p.fold_deviation, entry * p.n2 + my_k, deviation);
           const T rms = static_cast<T>(sqrt(row_squares / columns));
           store<T>(p.fold_rms, entry * p.n2 + my_k, rms);
-          // The deviation is a function of the other two.
           if (prints) {
             print +=
                 fold_cache::fingerprint_of(fold_cache::word_of(static_cast<T>(mean)) ^ fold_cache::word_of(rms) << 1,

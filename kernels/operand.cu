@@ -49,7 +49,6 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
   SDCGUARD_SHARED(T, kChunk * kPitch, rows);                // [k][row]
   SDCGUARD_SHARED(Quad<T>, kVectorValues<T> / 4, vectors);  // [k][vector / 4]
   SDCGUARD_SHARED(T, kChunk, mean);
-  SDCGUARD_SHARED(T, kChunk, deviation);
   SDCGUARD_SHARED(T, kChunk, rms);
   SDCGUARD_SHARED(T, 2 * kSteps * kRows, step_sums);  // [parity][step][row]
   SDCGUARD_SHARED(double, kSteps* kRows, energies);   // [step][row]
@@ -70,6 +69,7 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
   const uint32_t quad = my_group * 4 + lane() % 4;
   const bool along_k = p.a.col_stride == 1;
   const T largest = static_cast<T>(p.operand_largest);
+  const T floor = static_cast<T>(p.operand_floor_a);
   // What a row holds goes to shared memory with non-finite values as 0; what that says of the row is kept.
   const auto take = [&](uint32_t k, uint32_t r, T x) {
     if constexpr (!kExact) {
@@ -139,7 +139,6 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
         if (scales && t < chunk) {
           const bool inside = first_k + t < p.n2;
           mean[t] = inside ? load<T>(p.fold_mean + shift, fold_entry * p.n2 + first_k + t) : T{0};
-          deviation[t] = inside ? load<T>(p.fold_deviation + shift, fold_entry * p.n2 + first_k + t) : T{0};
           rms[t] = inside ? load<T>(p.fold_rms + shift, fold_entry * p.n2 + first_k + t) : T{0};
         }
         sync_threads();
@@ -156,31 +155,38 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
               for (uint32_t i = 0; i < kPrefixStep; ++i) {
                 const uint32_t k = s * kPrefixStep + i;
                 const T a = rows[k * kPitch + r];
+                const T e = at_least(a, floor) * rms[k];
                 along = fma(a, mean[k], along);
-                far = fma(abs_of(a), rms[k], far);
-                const T e = a * deviation[k];
+                far += e;
                 squares = fma(e, e, squares);
-                peak = max_of(peak, abs_of(e));
+                peak = max_of(peak, e);
               }
+              // n3 of each, in the share of prefixes that hold this step: those that end behind it.
+              const double before = static_cast<double>(first_k / kPrefixStep + s);
+              const double weight = static_cast<double>(p.n3) * ((prefix_steps - before) / prefix_steps);
               if constexpr (kWide) {
-                energy += squares;
+                energy = fma(weight, squares, energy);
                 reach += far;
               } else {
                 if (peak >= kSquareLow && peak <= kSquareHigh) {
-                  energy += static_cast<double>(squares);
+                  energy = fma(weight, static_cast<double>(squares), energy);
                 } else if (peak != 0.0f) {
+                  double wide = 0.0;
                   for (uint32_t i = 0; i < kPrefixStep; ++i) {
                     const uint32_t k = s * kPrefixStep + i;
-                    const double e = static_cast<double>(rows[k * kPitch + r]) * static_cast<double>(deviation[k]);
-                    energy = fma(e, e, energy);
+                    const double one =
+                        static_cast<double>(at_least(rows[k * kPitch + r], floor)) * static_cast<double>(rms[k]);
+                    wide = fma(one, one, wide);
                   }
+                  energy = fma(weight, wide, energy);
                 }
                 if (is_finite(far)) {
                   reach += static_cast<double>(far);
                 } else {
                   for (uint32_t i = 0; i < kPrefixStep; ++i) {
                     const uint32_t k = s * kPrefixStep + i;
-                    reach = fma(fabs(static_cast<double>(rows[k * kPitch + r])), static_cast<double>(rms[k]), reach);
+                    reach = fma(static_cast<double>(at_least(rows[k * kPitch + r], floor)), static_cast<double>(rms[k]),
+                                reach);
                   }
                 }
               }
@@ -276,16 +282,16 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
         }
       }
       if (scales && t < kRows && first_row + t < p.n1) {
-        double variance_energy = 0.0;
+        double addend_energy = 0.0;
         double sum_reach = 0.0;
         for (uint32_t s = 0; s < kSteps; ++s) {
-          variance_energy += energies[s * kRows + t];
+          addend_energy += energies[s * kRows + t];
           sum_reach += reaches[s * kRows + t];
         }
         const double mean_square = mean_energy / prefix_steps;
         const bool bad = (bad_rows[t] & 1u) != 0;
         if (bad) atomic_add(p.verdict + offsetof(Verdict, lines_nonfinite), 0, 1u);
-        bool out_of_range = (bad_rows[t] & 2u) != 0 || !is_finite(mean_square) || !is_finite(variance_energy);
+        bool out_of_range = (bad_rows[t] & 2u) != 0 || !is_finite(mean_square) || !is_finite(addend_energy);
         if constexpr (kWide) {
           out_of_range = out_of_range || (sum_reach != 0.0 && !(sum_reach >= kWideLow && sum_reach <= kWideHigh));
         }
@@ -294,7 +300,7 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
         if (out_of_range) noise = kLineOutOfRange;
         if (bad) noise = kLineAside;
         store<double>(p.line_noise, line * 2, noise);
-        store<double>(p.line_noise, line * 2 + 1, variance_energy);
+        store<double>(p.line_noise, line * 2 + 1, addend_energy);
         store<double>(p.line_sums, line * 2, running);
         store<double>(p.line_sums, line * 2 + 1, sum_reach + static_cast<double>(p.n2) * kSmallestNormal<T>);
       }

@@ -220,15 +220,14 @@ struct ProbeParams {
   uint64_t tile_energy;     // double [fold tiles][classes]: sum of B^2 of the tile a class
   uint64_t fold_sums;       // T [fold_batch][n2][vectors]: class sums, vector draw * c + class
   uint64_t fold_mean;       // T [fold_batch][n2]: mean of row k of B, columns set aside left out
-  uint64_t fold_deviation;  // T [fold_batch][n2]: sqrt(sum_j (B_kj - mean_k)^2 times the prefix weight of k)
   uint64_t fold_rms;        // T [fold_batch][n2]: root mean square of row k of B
   uint64_t signs;           // uint32_t [kDraws][ceil(n3 / 32)]: bit j set: column j counts minus
   uint64_t column_marks;    // uint32_t [fold_batch][ceil(n3 / 32)]: bit j set: column j of B is set aside
   uint64_t marked_columns;  // uint32_t [fold_batch][1 + kMaxMarkedColumns]: count and columns
   uint64_t line_dots;       // T [lines][vectors]: A_i . fold sums
-  uint64_t
-      line_noise;  // double [lines][2]: mean_t P_t^2 and mean_t sum A^2 var; first may be kLineAside or kLineOutOfRange
-  uint64_t line_sums;    // double [lines][2]: A_i . mean and sum (|A_ik| rms_k + 2^-126)
+  uint64_t line_noise;      // double [lines][2]: mean_t P_t^2 and the addends' energy; first may be kLineAside or
+                            // kLineOutOfRange
+  uint64_t line_sums;       // double [lines][2]: A_i . mean and sum (|A_ik| rms_k + 2^-126)
   uint64_t line_peak;    // float [lines]: largest |r| / s (kBlockSums: / bound); Inf: not finite, or the line's sum is
                          // wrong; kLineAside, kLineOutOfRange
   uint64_t cells;        // float [lines][classes][kDraws + 1]: residuals, then s. 0: not written (tests bind it)

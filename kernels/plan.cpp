@@ -454,7 +454,6 @@ ProbePlan make_plan(const ProbeRequest& request) {
   layout.tile_energy = take(at, all_tiles * p.classes * 8);
   layout.fold_sums = take(at, rows_of_b * p.vectors * value_bytes);
   layout.fold_mean = take(at, rows_of_b * value_bytes);
-  layout.fold_deviation = take(at, rows_of_b * value_bytes);
   layout.fold_rms = take(at, rows_of_b * value_bytes);
   layout.signs = take(at, kDraws * static_cast<uint64_t>(words) * 4);
   layout.column_marks = take(at, fold_batch * static_cast<uint64_t>(words) * 4);
@@ -508,7 +507,6 @@ void bind_scratch(ProbeParams& p, const ScratchLayout& layout, uint64_t base) {
   p.tile_energy = base + layout.tile_energy;
   p.fold_sums = base + layout.fold_sums;
   p.fold_mean = base + layout.fold_mean;
-  p.fold_deviation = base + layout.fold_deviation;
   p.fold_rms = base + layout.fold_rms;
   p.signs = base + layout.signs;
   p.column_marks = base + layout.column_marks;

@@ -106,9 +106,9 @@ struct ProbeRequest {
 
 // Byte offsets of every scratch array from its base, in the order of ProbeParams.
 struct ScratchLayout {
-  uint64_t verdict, fold_ticket, tile_marks, tile_energy, fold_sums, fold_mean, fold_deviation, fold_rms, signs,
-      column_marks, marked_columns, line_dots, line_noise, line_sums, line_peak, peak_counts, peak_sums, sigmas, listed,
-      recomputed, kept_c, product_pointers;
+  uint64_t verdict, fold_ticket, tile_marks, tile_energy, fold_sums, fold_mean, fold_rms, signs, column_marks,
+      marked_columns, line_dots, line_noise, line_sums, line_peak, peak_counts, peak_sums, sigmas, listed, recomputed,
+      kept_c, product_pointers;
   uint64_t bytes;  // in all, the product not included
 };
 

@@ -291,14 +291,14 @@ namespace product {
 // What a row's cells are tested against.
 struct RowScale {
   double alpha;
-  double mean_energy;      // mean_t P_t^2
-  double variance_energy;  // mean_t sum A^2 var
+  double mean_energy;    // mean_t P_t^2
+  double addend_energy;  // of the addends so far, mean_t
 };
 
 // s of one cell, without what is lost below the normal range: u sqrt(alpha^2 (w M + beta_b V) + energy / 3).
 template <typename T>
 SDCGUARD_DEVICE double cell_scale(const RowScale& row, double width, double share, double energy) {
-  const double ahead = row.alpha * row.alpha * (width * row.mean_energy + share * row.variance_energy);
+  const double ahead = row.alpha * row.alpha * (width * row.mean_energy + share * row.addend_energy);
   return kUnit<T> * sqrt(ahead + energy * (1.0 / 3.0));
 }
 
@@ -463,7 +463,7 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
     double without = kLineAside;  // why
     if (active) {
       scale.mean_energy = load<double>(p.line_noise, line * 2);
-      scale.variance_energy = load<double>(p.line_noise, line * 2 + 1);
+      scale.addend_energy = load<double>(p.line_noise, line * 2 + 1);
       aside = scale.mean_energy < 0.0;
       if (aside) without = scale.mean_energy;
     }

@@ -37,13 +37,6 @@ struct Group {
   uint32_t first_slot;
 };
 
-// |v|, or `floor` where v is not 0 and smaller (ProbeParams::operand_floor_a and _b).
-template <typename T>
-SDCGUARD_DEVICE T at_least(T v, T floor) {
-  const T magnitude = abs_of(v);
-  return magnitude < floor && magnitude != T{0} ? floor : magnitude;
-}
-
 }  // namespace recompute
 
 // Columns first_col .. first_col + 31 of the lines of one group, into their slots. All threads of the block.

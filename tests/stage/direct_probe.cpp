@@ -50,6 +50,11 @@ float flip(float x, uint32_t minus) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(x) ^ minus << 31);
 }
 
+float at_least(float v, float floor) {
+  const float magnitude = std::fabs(v);
+  return magnitude < floor && magnitude != 0 ? floor : magnitude;
+}
+
 uint32_t bit_of(const uint32_t* words, int64_t column) {
   return words[column / 32] >> (column % 32) & 1u;
 }
@@ -118,10 +123,9 @@ void DirectProbe::fold(const DirectCall& call) {
   const uint32_t* const minus[kDraws] = {signs_.data(), signs_.data() + words};
   sums_.assign(static_cast<size_t>(p.n2 * p.vectors), 0);
   mean_.assign(static_cast<size_t>(p.n2), 0);
-  deviation_ = rms_ = mean_;
+  rms_ = mean_;
   tile_energy_.assign(static_cast<size_t>(tiles * c), 0);
   staged_.resize(static_cast<size_t>(p.n3 * kLanes));
-  const double prefix_steps = static_cast<double>(parts(p.n2, kPrefixStep));
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const int64_t first_k = tile * kFoldTile;
     const auto inside = static_cast<int>(std::min<int64_t>(kFoldTile, p.n2 - first_k));
@@ -150,7 +154,8 @@ void DirectProbe::fold(const DirectCall& call) {
               part[0][l] += flip(x[l], minus0);
               part[1][l] += flip(x[l], minus1);
               plain[l] += x[l];
-              squares[l] = std::fma(static_cast<double>(x[l]), static_cast<double>(x[l]), squares[l]);
+              const double wide = static_cast<double>(at_least(x[l], p.operand_floor_b));
+              squares[l] = std::fma(wide, wide, squares[l]);
             }
           }
           for (int l = 0; l < kLanes; ++l) {
@@ -179,11 +184,8 @@ void DirectProbe::fold(const DirectCall& call) {
       }
       const double columns = static_cast<double>(p.n3);
       const double mean = row_sum / columns;
-      const double spread = row_squares - row_sum * mean;
       const int64_t k = first_k + l;
-      const double weight = (prefix_steps - static_cast<double>(k / kPrefixStep)) / prefix_steps;
       mean_[static_cast<size_t>(k)] = static_cast<float>(mean);
-      deviation_[static_cast<size_t>(k)] = static_cast<float>(std::sqrt(spread > 0 ? spread * weight : 0.0));
       rms_[static_cast<size_t>(k)] = static_cast<float>(std::sqrt(row_squares / columns));
     }
   }
@@ -246,32 +248,36 @@ void DirectProbe::operand(const DirectCall& call) {
       const int64_t from = step * kPrefixStep, end = std::min<int64_t>(from + kPrefixStep, p.n2);
       for (int64_t k = from; k < end; ++k) {
         const float* const a = &rows_[static_cast<size_t>(k * kLanes)];
-        const float mean = mean_[static_cast<size_t>(k)], deviation = deviation_[static_cast<size_t>(k)],
-                    rms = rms_[static_cast<size_t>(k)];
+        const float mean = mean_[static_cast<size_t>(k)], rms = rms_[static_cast<size_t>(k)];
         for (int r = 0; r < kLanes; ++r) {
+          const float e = at_least(a[r], p.operand_floor_a) * rms;
           along[r] = std::fma(a[r], mean, along[r]);
-          far[r] = std::fma(std::fabs(a[r]), rms, far[r]);
-          const float e = a[r] * deviation;
+          far[r] += e;
           squares[r] = std::fma(e, e, squares[r]);
-          peak[r] = std::max(peak[r], std::fabs(e));
+          peak[r] = std::max(peak[r], e);
         }
       }
+      const double share = (static_cast<double>(steps) - static_cast<double>(step)) / static_cast<double>(steps);
+      const double weight = static_cast<double>(p.n3) * share;
       for (int r = 0; r < inside; ++r) {
         if (squares_are_safe(peak[r])) {
-          energy[slot][r] += static_cast<double>(squares[r]);
+          energy[slot][r] = std::fma(weight, static_cast<double>(squares[r]), energy[slot][r]);
         } else if (peak[r] != 0) {
+          double wide = 0;
           for (int64_t k = from; k < end; ++k) {
-            const double e = static_cast<double>(rows_[static_cast<size_t>(k * kLanes + r)]) *
-                             static_cast<double>(deviation_[static_cast<size_t>(k)]);
-            energy[slot][r] = std::fma(e, e, energy[slot][r]);
+            const float x = at_least(rows_[static_cast<size_t>(k * kLanes + r)], p.operand_floor_a);
+            const double one = static_cast<double>(x) * static_cast<double>(rms_[static_cast<size_t>(k)]);
+            wide = std::fma(one, one, wide);
           }
+          energy[slot][r] = std::fma(weight, wide, energy[slot][r]);
         }
         if (std::isfinite(far[r])) {
           reach[slot][r] += static_cast<double>(far[r]);
         } else {
           for (int64_t k = from; k < end; ++k) {
-            reach[slot][r] = std::fma(std::fabs(static_cast<double>(rows_[static_cast<size_t>(k * kLanes + r)])),
-                                      static_cast<double>(rms_[static_cast<size_t>(k)]), reach[slot][r]);
+            const float x = at_least(rows_[static_cast<size_t>(k * kLanes + r)], p.operand_floor_a);
+            reach[slot][r] =
+                std::fma(static_cast<double>(x), static_cast<double>(rms_[static_cast<size_t>(k)]), reach[slot][r]);
           }
         }
         running[r] += static_cast<double>(along[r]);
@@ -279,14 +285,14 @@ void DirectProbe::operand(const DirectCall& call) {
       }
     }
     for (int r = 0; r < inside; ++r) {
-      double variance_energy = 0, sum_reach = 0;
+      double addend_energy = 0, sum_reach = 0;
       for (int slot = 0; slot < kWarps; ++slot) {
-        variance_energy += energy[slot][r];
+        addend_energy += energy[slot][r];
         sum_reach += reach[slot][r];
       }
       const auto line = static_cast<size_t>(first_row + r);
       noise_[line * 2] = mean_energy[r] / static_cast<double>(steps);
-      noise_[line * 2 + 1] = variance_energy;
+      noise_[line * 2 + 1] = addend_energy;
       line_sums_[line * 2] = running[r];
       line_sums_[line * 2 + 1] = sum_reach + static_cast<double>(p.n2) * 0x1p-126;
     }

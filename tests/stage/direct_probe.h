@@ -46,7 +46,7 @@ class DirectProbe {
 
   std::vector<uint32_t> signs_;  // [draw][word]
   std::vector<float> sums_;      // [k][vector]
-  std::vector<float> mean_, deviation_, rms_;
+  std::vector<float> mean_, rms_;
   std::vector<double> tile_energy_;  // [tile][class]
   std::vector<float> staged_;        // [column][lane]: a tile of B
   std::vector<float> rows_;          // [k][row]: 32 rows of A

@@ -225,7 +225,6 @@ TEST(Plan, ScratchLayoutIsDisjoint) {
         {l.tile_energy, tiles * p.classes * 8},
         {l.fold_sums, rows * p.vectors * 4},
         {l.fold_mean, rows * 4},
-        {l.fold_deviation, rows * 4},
         {l.fold_rms, rows * 4},
         {l.signs, kDraws * words * 4},
         {l.column_marks, fold * words * 4},
@@ -239,7 +238,7 @@ TEST(Plan, ScratchLayoutIsDisjoint) {
         {l.sigmas, static_cast<uint64_t>(p.batch) * 4},
         {l.listed, lines * 4},
         {l.recomputed, (p.line_slots + uint64_t{p.repair_grid} * kSpareLines) * 3 * static_cast<uint64_t>(p.n3) * 4}};
-    ASSERT_EQ(sizes.size(), 20u);
+    ASSERT_EQ(sizes.size(), 19u);
     uint64_t end = 0;
     for (const auto& [offset, bytes] : sizes) {
       EXPECT_EQ(offset % 256, 0u);

@@ -479,35 +479,32 @@ std::vector<Noise> noise_of(const Matrix& a, const Matrix& b) {
   for (int64_t n = 0; n < a.batch; ++n) {
     const int64_t nb = b.batch == 1 ? 0 : n;
     std::vector<double> mean(static_cast<size_t>(b.rows));
-    std::vector<double> spread(static_cast<size_t>(b.rows));
+    std::vector<double> squares(static_cast<size_t>(b.rows));
     for (int64_t k = 0; k < b.rows; ++k) {
       double sum = 0.0;
-      for (int64_t j = 0; j < b.cols; ++j) sum += static_cast<double>(b.at(k, j, nb));
-      const double m = sum / static_cast<double>(b.cols);
-      double around = 0.0;
       for (int64_t j = 0; j < b.cols; ++j) {
-        const double d = static_cast<double>(b.at(k, j, nb)) - m;
-        around += d * d;
+        const double v = static_cast<double>(b.at(k, j, nb));
+        sum += v;
+        squares[static_cast<size_t>(k)] += v * v;
       }
-      mean[static_cast<size_t>(k)] = m;
-      spread[static_cast<size_t>(k)] = around;
+      mean[static_cast<size_t>(k)] = sum / static_cast<double>(b.cols);
     }
     for (int64_t i = 0; i < a.rows; ++i) {
       Noise noise{0.0, 0.0};
       int64_t steps = 0;
       double running = 0.0;
-      double variance = 0.0;
+      double addends = 0.0;
       for (int64_t first = 0; first < a.cols; first += 16, ++steps) {
         for (int64_t k = first; k < std::min(a.cols, first + 16); ++k) {
           const double x = static_cast<double>(a.at(i, k, n));
           running += x * mean[static_cast<size_t>(k)];
-          variance += x * x * spread[static_cast<size_t>(k)];
+          addends += x * x * squares[static_cast<size_t>(k)];
         }
         noise.mean_energy += running * running;
-        noise.variance_energy += variance;
+        noise.addend_energy += addends;
       }
       noise.mean_energy /= static_cast<double>(steps);
-      noise.variance_energy /= static_cast<double>(steps);
+      noise.addend_energy /= static_cast<double>(steps);
       all.push_back(noise);
     }
   }
@@ -544,7 +541,7 @@ std::vector<double> cells_of(const Matrix& a, const Matrix& b, const Matrix& p, 
         const Noise& row = noise[static_cast<size_t>(n * a.rows + i)];
         const double share = all_energy > 0.0 ? energy[c] / all_energy : 0.0;
         for (double r : residual) cells.push_back(r);
-        cells.push_back(0x1p-24 * std::sqrt(width * row.mean_energy + share * row.variance_energy + squares / 3.0));
+        cells.push_back(0x1p-24 * std::sqrt(width * row.mean_energy + share * row.addend_energy + squares / 3.0));
       }
     }
   }

@@ -106,8 +106,8 @@ bool is_minus(uint64_t seed, uint32_t draw, int64_t n3, uint32_t classes, int64_
 
 // s of a cell from its definition: prefixes one by one.
 struct Noise {
-  double mean_energy;      // mean_t P_t^2
-  double variance_energy;  // mean_t sum_{k <= 16 t} A^2 var_k
+  double mean_energy;    // mean_t P_t^2
+  double addend_energy;  // mean_t sum_{k <= 16 t} A^2 sum_j B_kj^2
 };
 std::vector<Noise> noise_of(const Matrix& a, const Matrix& b);  // [batch * rows of a]
 
