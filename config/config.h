@@ -27,8 +27,8 @@ inline constexpr uint64_t kMaxWorkspaceBytes = uint64_t{1} << 40;  // 1 TiB, pas
 inline constexpr const char* kDefaultConfigPath = "/etc/sdcguard/sdcguard.toml";
 
 // May a call's product be computed into FP32 scratch and finished by us?
-enum class Upgrade : uint8_t { kOff = 0, kCall = 1 };
-inline constexpr const char* kUpgradeNames[] = {"off", "call"};
+enum class Upgrade : uint8_t { kOff = 0, kCall = 1, kSite = 2 };
+inline constexpr const char* kUpgradeNames[] = {"off", "call", "site"};
 
 // May the fold of a matrix that comes again be kept from one call to the next?
 enum class FoldCaching : uint8_t { kOff = 0, kOn = 1 };
@@ -48,9 +48,10 @@ enum class KnobType : uint8_t { kChoice, kInteger, kNumber, kSize, kPath };
     "The share of calls that is checked; every = N is rate = 1/N. 0: calls are counted, none is checked.")            \
   X(seed, "SDCGUARD_SEED", kInteger, "1573259821", "an integer from 0 to 9223372036854775807",                        \
     "Seed of the choice of calls and of the sign draws. Give every rank of a job the same.")                          \
-  X(upgrade, "SDCGUARD_UPGRADE", kChoice, "call", "one of \"call\", \"off\"",                                         \
-    "call: a checked 16-bit product runs into FP32 scratch where it may, and is finished by sdcguard. off: products " \
-    "are checked as delivered.")                                                                                      \
+  X(upgrade, "SDCGUARD_UPGRADE", kChoice, "call", "one of \"call\", \"site\", \"off\"",                               \
+    "call: a checked 16-bit product runs into FP32 scratch where it may, and is finished by sdcguard. site: so does " \
+    "every product that may, checked or not: outputs do not depend on which calls are checked. off: products are "    \
+    "checked as delivered.")                                                                                          \
   X(workspace, "SDCGUARD_WORKSPACE", kSize, "the lesser of 1 GiB and 2% of the device",                               \
     "a size from \"1 MiB\" to \"1 TiB\", such as \"256 MiB\"",                                                        \
     "Most scratch memory to take on each device. A call that needs more is checked as delivered.")                    \

@@ -113,6 +113,9 @@ SDCGUARD_KERNEL(sdcguard_finish, ProbeParams, 256) {
       }
       const Verdict verdict = load<Verdict>(p.verdict, 0);
       write_call_record(p, verdict, static_cast<Outcome>(verdict.outcome), static_cast<Reason>(verdict.reason));
+      // A product that nobody checks has no fold kernel to clear the verdict.
+      store<uint32_t>(p.verdict + offsetof(Verdict, finish_blocks), 0, 0u);
+      store<uint32_t>(p.verdict + offsetof(Verdict, amax), 0, 0u);
     }
   }
 }

@@ -337,7 +337,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   const bool delivers = !request.delivered && request.finish.d.address != 0;
   // Fused: one factor for all of an entry, nothing but D to write, and in the arithmetic of the probe.
   const FinishView& f = request.finish;
-  const bool fuses = request.c_apart && f.alpha_column_stride == 0 && f.beta_column_stride == 0 &&
+  const bool fuses = !request.unchecked && request.c_apart && f.alpha_column_stride == 0 && f.beta_column_stride == 0 &&
                      f.scale_a_vector == 0 && f.scale_b_vector == 0 && f.aux_kind == AuxKind::kNone && f.amax_d == 0 &&
                      !(exact && f.d.type != DataType::kI32);
   p.fused_finish = delivers && fuses ? 1 : 0;
@@ -448,7 +448,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   const uint64_t lines = static_cast<uint64_t>(p.lines);
   const uint64_t all_tiles = fold_batch * static_cast<uint64_t>(tiles);
   const uint64_t rows_of_b = fold_batch * static_cast<uint64_t>(p.n2);
-  layout.fold_ticket = take(at, kZeroedScratchBytes);
+  layout.fold_ticket = take(at, kFoldTicketBytes);
   layout.verdict = take(at, sizeof(Verdict));
   layout.tile_marks = take(at, all_tiles * (1 + kMaxMarkedColumns) * 4);
   layout.tile_energy = take(at, all_tiles * p.classes * 8);
@@ -487,11 +487,13 @@ ProbePlan make_plan(const ProbeRequest& request) {
     const auto index = static_cast<uint32_t>(kernel);
     plan.launch[index] = LaunchShape{grid, 256, 0, kernel < Kernel::kFinish ? arithmetic + index : index};
   };
-  launch(Kernel::kFold, blocks(tiles * p.fold_batch, 4 * sms));
-  launch(Kernel::kOperand, blocks(parts(p.n1, 32) * p.batch, 4 * sms));
-  launch(Kernel::kProduct, blocks(parts(p.n1, 8) * p.batch, 4 * sms));
-  launch(Kernel::kRecompute, blocks(slices * std::min<int64_t>(parts(p.line_slots, 4), 16), 4 * sms));
-  launch(Kernel::kRepair, p.repair_grid);
+  if (!request.unchecked) {
+    launch(Kernel::kFold, blocks(tiles * p.fold_batch, 4 * sms));
+    launch(Kernel::kOperand, blocks(parts(p.n1, 32) * p.batch, 4 * sms));
+    launch(Kernel::kProduct, blocks(parts(p.n1, 8) * p.batch, 4 * sms));
+    launch(Kernel::kRecompute, blocks(slices * std::min<int64_t>(parts(p.line_slots, 4), 16), 4 * sms));
+    launch(Kernel::kRepair, p.repair_grid);
+  }
   if (through_pointers) launch(Kernel::kPointers, blocks(parts(p.batch, 256), 4 * sms));
   if (plan.needs_keep) launch(Kernel::kKeep, blocks(parts(p.lines, 8), 8 * sms));
   if (p.finish_launched != 0) launch(Kernel::kFinish, blocks(parts(p.lines, 8), 8 * sms));

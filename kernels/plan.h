@@ -57,7 +57,9 @@ inline constexpr const char* kFunctionNames[kFunctionCount] = {
     "sdcguard_escalate_repair_f64", "sdcguard_fold_i32", "sdcguard_operand_i32", "sdcguard_product_i32",
     "sdcguard_escalate_recompute_i32", "sdcguard_escalate_repair_i32"};
 
-inline constexpr uint64_t kZeroedScratchBytes = 256;
+inline constexpr uint64_t kFoldTicketBytes = 256;
+inline constexpr uint64_t kZeroedScratchBytes = kFoldTicketBytes + 256;  // and the verdict, whose counters finish uses
+static_assert(sizeof(Verdict) <= 256);
 
 struct LaunchShape {
   uint32_t grid;  // 0: not launched
@@ -94,6 +96,7 @@ struct ProbeRequest {
   MatrixView p;
   FinishView finish;  // d.address 0 when nothing is to be delivered. Delivered: c, alpha, beta, bias as given.
   bool delivered;
+  bool unchecked;         // upgraded: D is delivered from P by the finish kernel, and no pass looks at anything
   bool through_pointers;  // the library takes the product's place as an array of pointers (upgraded only)
   bool c_apart;  // C is not read (beta known to be 0) or shares no byte with D. Delivered and false: C is D, kept first
   Mode mode;     // kObserve, kDetect or kRepair

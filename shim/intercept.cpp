@@ -77,6 +77,21 @@ __attribute__((noinline)) int guarded(const Library* library, A... arguments) {
   return status;
 }
 
+// A product that is not sampled, under upgrade = "site". At depth 1.
+template <Entry E, class... A>
+__attribute__((noinline)) int unsampled(const Library* library, A... arguments) {
+  const int saved_errno = errno;
+  register_fork_handler();
+  GemmCall call{};
+  call.entry = E;
+  call.library = library;
+  Form<form_of(E)>::pack(call.arguments, arguments...);
+  normalize(call);
+  const int status = run_unsampled(call);
+  errno = saved_errno;
+  return status;
+}
+
 // The sampled half of a grouped product, at depth 1: the groups that the policy chose are checked.
 template <Entry E, class... A>
 __attribute__((noinline)) int guarded_groups(const Library* library, const SampledGroups& sampled, A... arguments) {
@@ -143,6 +158,9 @@ inline __attribute__((always_inline)) int product(const Library* library, const 
   }
   if (!take_sample(policy)) {
     count_unsampled(policy, quick_flops<E>(*library, handle, arguments...));
+    if constexpr (kind_of(E) == EntryKind::kProduct) {
+      if (__builtin_expect(policy.upgrades_all, 0)) return unsampled<E>(library, handle, arguments...);
+    }
     return real(handle, arguments...);
   }
   if constexpr (kind_of(E) == EntryKind::kObserved) {

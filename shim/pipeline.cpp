@@ -149,8 +149,10 @@ Accumulator accumulator_of(const GemmCall& call) {
 }
 
 // The plan of the call: its product redirected into scratch of its own type, or checked as the library delivers it.
-ProbePlan plan_of(const GemmCall& call, const ContextState& context, Mode mode, bool delivered) {
+ProbePlan plan_of(const GemmCall& call, const ContextState& context, Mode mode, bool delivered,
+                  bool unchecked = false) {
   ProbeRequest request = {};
+  request.unchecked = unchecked;
   request.n1 = rows_of_p(call);
   request.n2 = inner_of_p(call);
   request.n3 = columns_of_p(call);
@@ -266,6 +268,18 @@ void bind(ProbePlan& plan, const GemmCall& call, const Ticket& ticket, ContextSt
   plan.params.identity = identity_of(call, ticket, context, delivered);
 }
 
+// Where the bare product of a bound plan goes.
+ProductTarget target_of(const ProbePlan& plan, const GemmCall& call, const ContextState& context) {
+  return {.type = plan.params.p.type,
+          .address = plan.params.p.address,
+          .ld = plan.params.p.row_stride,
+          .batch_stride = plan.params.p.batch_stride,
+          .pointers = call.d.pointers != 0 ? plan.params.product_pointers : 0,
+          .one_address = one_of(context, call.scalar_type),
+          .zero_address = zero_of(context),
+          .context_id = context.id};
+}
+
 struct Issued {
   int status;
   Reason reason;  // kNone: the device writes the record
@@ -296,15 +310,7 @@ Issued issue_checked(const GemmCall& call, Ticket& ticket, const Place& place, S
   Issued issued = {0, Reason::kNone};
   const bool probing = probe.before_product();
   if (probing && !delivered) {
-    const ProductTarget target = {.type = plan.params.p.type,
-                                  .address = plan.params.p.address,
-                                  .ld = plan.params.p.row_stride,
-                                  .batch_stride = plan.params.p.batch_stride,
-                                  .pointers = call.d.pointers != 0 ? plan.params.product_pointers : 0,
-                                  .one_address = one_of(context, call.scalar_type),
-                                  .zero_address = zero_of(context),
-                                  .context_id = context.id};
-    issued.status = issue_product(call, ticket.site, target);
+    issued.status = issue_product(call, ticket.site, target_of(plan, call, context));
     if (issued.status != 0) issued.reason = Reason::kUpgradeRefused;
   } else {
     issued.status = issue_original(call);
@@ -325,6 +331,26 @@ Issued issue_checked(const GemmCall& call, Ticket& ticket, const Place& place, S
   }
   if (issued.reason == Reason::kDriverError) process.ring.count_driver_error();
   return issued;
+}
+
+// Issues the product into scratch and its finish, and no check: the bits that issue_checked() delivers when nothing is
+// wrong. Lock of the stream held. False: D is as it was.
+bool issue_upgraded(const GemmCall& call, uint64_t site, const Place& place, StreamState& stream,
+                    const Process& process) {
+  ContextState& context = *place.context;
+  ProbePlan plan = plan_of(call, context, Mode::kDetect, false, true);
+  const auto app_stream = static_cast<CUstream>(call.stream);
+  if (!plan.usable() || !prepare_stream(context, stream, app_stream, plan.layout.bytes + plan.product_bytes)) {
+    return false;
+  }
+  bind_scratch(plan.params, plan.layout, stream.scratch);
+  plan.params.p.address = stream.scratch + plan.layout.bytes;
+  Probe probe(*place.api, context, stream, app_stream, plan);
+  const bool prepared = probe.prepare();
+  if (prepared && issue_product(call, site, target_of(plan, call, context)) != 0) return false;
+  if (prepared && probe.after_product()) return true;
+  process.ring.count_driver_error();
+  return false;
 }
 
 // Adds one sampled call to the thread's counters and, unless the device does, writes its record.
@@ -464,6 +490,30 @@ int run_guarded_groups(GemmCall& call, const SampledGroups& sampled) noexcept {
   delete[] groups;
   const auto unsampled = static_cast<uint64_t>(call.arguments.groups.count) - sampled.count;
   count_unsampled(thread_policy(), grouped_flops(call.arguments.groups) - flops_of_sampled, unsampled);
+  errno = saved_errno;
+  return status;
+}
+
+int run_unsampled(GemmCall& call) noexcept {
+  const int saved_errno = errno;
+  const Process& process = the_process();
+  const Mode mode = process.mode();
+  const uint64_t site = site_of(call);
+  if ((mode != Mode::kRepair && mode != Mode::kDetect) || !upgrade_permitted(call, site)) {
+    const int status = issue_original(call);
+    errno = saved_errno;
+    return status;
+  }
+  const Place place = place_of(call);
+  bool upgraded = false;
+  if (place.blocked == Reason::kNone) {
+    const HeldStream held(*place.context, place.stream_id, static_cast<CUstream>(call.stream));
+    upgraded = held.refusal() == Reason::kNone && issue_upgraded(call, site, place, held.state(), process);
+  }
+  const int status = upgraded ? 0 : issue_original(call);
+  if (place.blocked == Reason::kCold) warm_current_context();
+  ThreadCounters& counters = *thread_policy().counters;
+  add(upgraded ? counters.calls_upgraded : counters.calls_as_given, 1);
   errno = saved_errno;
   return status;
 }

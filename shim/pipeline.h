@@ -15,6 +15,10 @@ int run_guarded(GemmCall& call) noexcept;
 // delivered, each with its own record. Allocates on the heap.
 int run_guarded_groups(GemmCall& call, const SampledGroups& sampled) noexcept;
 
+// Issues the product of a call that is not sampled, under upgrade = "site": where its sampled sisters would run into
+// scratch and be finished by us, so does this one, unchecked, so that the site's outputs do not depend on sampling.
+int run_unsampled(GemmCall& call) noexcept;
+
 // Counts and records a sampled call of an observed entry, which the wrapper has issued.
 void record_observed(const GemmCall& call, uint64_t call_flops) noexcept;
 

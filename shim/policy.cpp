@@ -64,6 +64,7 @@ bool end_of_skip(ThreadPolicy& policy) noexcept {
     policy.number = threads_started.fetch_add(1, std::memory_order_relaxed);
     policy.theta = phase_of_thread(process.config.seed, policy.number);
     policy.rate = process.config.mode == Mode::kOff ? 0 : rate_units(process.config.rate);
+    policy.upgrades_all = process.config.upgrade == Upgrade::kSite && process.config.mode != Mode::kOff;
     policy.counters = process.counters_of_thread(policy.number, &policy.shared_counters);
     policy.started = true;
     plan_skip(policy, 0);

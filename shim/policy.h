@@ -27,6 +27,7 @@ struct ThreadPolicy {
   uint32_t number;     // of this thread in the process
   bool started;
   bool shared_counters;      // `counters` has other writers
+  bool upgrades_all;         // upgrade = "site": a call that is not checked takes the pipeline's way too
   bool sample_at_end;        // the call that ends the skip is to be checked; false: the skip is a piece of a longer gap
   uint64_t call_id;          // of the last call that was chosen: thread number << 40 | the thread's call count
   ThreadCounters* counters;  // this thread's slot in the ring, or a private one; set when `started`

@@ -66,7 +66,10 @@ struct ThreadCounters {
   uint64_t flops_sampled;
   uint64_t calls_launched;  // a probe was enqueued; its outcome comes in a device record.
   uint64_t flops_launched;
-  uint64_t reserved[2];
+  // Of calls not sampled, under upgrade = "site": computed into scratch and finished by us; or of a site that is, and
+  // run as the caller gave it (cold context, capture, no workspace, driver error).
+  uint64_t calls_upgraded;
+  uint64_t calls_as_given;
   uint64_t unverified_calls[32];  // by Reason, those decided on the host.
   uint64_t unverified_flops[32];
 };

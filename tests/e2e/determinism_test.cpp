@@ -115,5 +115,47 @@ TEST(Determinism, ThreadsDecideByTheirNumber) {
   EXPECT_NE(of_thread[0], of_thread[2]);
 }
 
+// upgrade = "site": what is checked changes no bit of any product, and all others of the site run as the checked ones.
+TEST(Determinism, UpgradeBySiteDoesNotDependOnSampling) {
+  const Settings samplings[] = {{{"SDCGUARD_EVERY", "1"}},
+                                {{"SDCGUARD_EVERY", "3"}},
+                                {{"SDCGUARD_EVERY", "3"}, {"SDCGUARD_SEED", "77"}},
+                                {{"SDCGUARD_RATE", "0"}}};
+  const auto run_by = [](const Settings& sampling, const char* upgrade, const char* mode) {
+    Settings settings = sampling;
+    settings["SDCGUARD_UPGRADE"] = upgrade;
+    settings["SDCGUARD_MODE"] = mode;
+    const Left left = run(mixed("--rounds 3", settings));
+    EXPECT_EQ(unharmed(left), "");
+    EXPECT_EQ(left.coverage.seen.calls, 3 * kMixedProducts);
+    return left;
+  };
+  const auto upgraded = [](const Left& left) {
+    return left.coverage.upgraded +
+           static_cast<uint64_t>(
+               std::count_if(left.calls.begin(), left.calls.end(), [](const CallRecord& c) { return c.upgraded; }));
+  };
+  const Left native = run(unguarded(mixed("--rounds 3")));
+  for (const char* mode : {"repair", "detect"}) {
+    const Left all = run_by(samplings[0], "site", mode);
+    EXPECT_GT(upgraded(all), kMixedProducts);
+    EXPECT_FALSE(all.result == native.result);
+    for (const Settings& sampling : samplings) {
+      const Left left = run_by(sampling, "site", mode);
+      EXPECT_TRUE(left.result == all.result) << mode;
+      EXPECT_EQ(upgraded(left), upgraded(all)) << mode;
+      EXPECT_EQ(left.coverage.as_given, 0u);
+    }
+    // The other settings do not promise it, which shows that the products here can differ.
+    EXPECT_FALSE(run_by(samplings[1], "call", mode).result == all.result);
+    EXPECT_FALSE(run_by(samplings[3], "call", mode).result == all.result);
+  }
+  for (const char* mode : {"observe", "off"}) {
+    const Left left = run(mixed("--rounds 3", {{"SDCGUARD_UPGRADE", "site"}, {"SDCGUARD_MODE", mode}}));
+    EXPECT_TRUE(left.result == native.result) << mode;
+    EXPECT_EQ(left.coverage.upgraded + left.coverage.as_given, 0u) << mode;
+  }
+}
+
 }  // namespace
 }  // namespace sdcguard::e2e

@@ -29,6 +29,7 @@ struct Way {
   Settings settings;
   bool exact;               // every product is the library's own bit for bit, checked or not
   std::string always = "";  // failures that belong to the way
+  bool sampled = true;      // every call; else none, and a product that we finished has no record but a count
 };
 
 const Way kRepair = {"repair", {{"SDCGUARD_MODE", "repair"}}, false};
@@ -38,6 +39,11 @@ const Way kDelivered = {"repair, upgrade off", {{"SDCGUARD_MODE", "repair"}, {"S
 // Neither handle's creation warms the context: the first product finds it cold, and it is warmed behind that product.
 const Way kCold = {
     "repair, cold", {{"SDCGUARD_MODE", "repair"}}, false, "shim/cuCtxGetCurrent:1,shim/cuCtxGetCurrent:2,"};
+const Way kSite = {"repair, upgrade site, none sampled",
+                   {{"SDCGUARD_MODE", "repair"}, {"SDCGUARD_UPGRADE", "site"}, {"SDCGUARD_RATE", "0"}},
+                   false,
+                   "",
+                   false};
 const Way kOff = {"off", {{"SDCGUARD_MODE", "off"}}, true};
 
 // CUDA_ERROR_OUT_OF_MEMORY, _INVALID_CONTEXT, _INVALID_HANDLE, _ILLEGAL_ADDRESS, _LAUNCH_FAILED, _UNKNOWN
@@ -54,6 +60,7 @@ struct Undisturbed {
   std::vector<std::string> guarded;  // guarded, nothing failing
   std::vector<std::string> calls;    // the shim's driver calls
   std::string outcomes;
+  uint64_t upgraded;  // calls not sampled that we finished
 };
 
 Program failing(const Way& way, const std::string& plan) {
@@ -66,7 +73,8 @@ Undisturbed undisturbed(const Way& way) {
   EXPECT_EQ(unharmed(native), "");
   EXPECT_EQ(unharmed(guarded), "");
   EXPECT_EQ(blocks_of(native.result).size(), kMixedProducts);
-  return {blocks_of(native.result), blocks_of(guarded.result), guarded.shim_calls, outcomes(guarded)};
+  return {blocks_of(native.result), blocks_of(guarded.result), guarded.shim_calls, outcomes(guarded),
+          guarded.coverage.upgraded};
 }
 
 // What is wrong with a run that was disturbed; empty: nothing.
@@ -76,22 +84,25 @@ std::string judge(const Left& left, const Way& way, const Undisturbed& sound) {
   if (blocks.size() != kMixedProducts) return wrong + " " + std::to_string(blocks.size()) + " results";
   // Records of the device need its lane; where that was refused, the ring says so.
   const bool told = left.ring.lanes_refused == 0;
-  if (told) wrong += complete(left, kMixedProducts);
+  if (told && way.sampled) wrong += complete(left, kMixedProducts);
+  if (!way.sampled && left.coverage.upgraded + left.coverage.as_given != sound.upgraded) wrong += " not all counted";
   if (left.coverage.seen.calls != kMixedProducts) wrong += " seen " + std::to_string(left.coverage.seen.calls);
   if (left.coverage.entries_named != 0) wrong += " an entry was named";
   std::map<uint64_t, const CallRecord*> records;
   for (const CallRecord& call : left.calls) records[call.call_id] = &call;
+  uint64_t finished = left.coverage.upgraded;
   for (size_t i = 0; i < kMixedProducts; ++i) {
     if (blocks[i] == sound.native[i]) continue;
     const auto record = records.find(i);
-    const bool clean = record != records.end() && record->second->outcome == Outcome::kClean;
+    const bool clean = way.sampled ? record != records.end() && record->second->outcome == Outcome::kClean
+                                   : finished != 0 && finished-- != 0;
     if (way.exact || blocks[i] != sound.guarded[i] || (told && !clean)) wrong += " product " + std::to_string(i);
   }
   return wrong;
 }
 
 bool all_checked(const Left& left, const Undisturbed& sound) {
-  return left.ring.lanes_refused == 0 && outcomes(left) == sound.outcomes;
+  return left.ring.lanes_refused == 0 && outcomes(left) == sound.outcomes && left.coverage.upgraded == sound.upgraded;
 }
 
 struct Sweep {
@@ -160,6 +171,13 @@ TEST(DriverSweep, Observe) {
 }
 TEST(DriverSweep, CheckedAsDelivered) {
   sweep({kDelivered, ""}, 5);
+}
+
+TEST(DriverSweep, UpgradedBySiteAndNotSampled) {
+  sweep({kSite, ""}, 0);
+}
+TEST(DriverSweep, UpgradedBySiteAndNotSampledAndAllLaterCalls) {
+  sweep({kSite, "+"}, 2);
 }
 
 TEST(DriverSweep, OffMakesNoCall) {

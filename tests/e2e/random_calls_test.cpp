@@ -320,6 +320,27 @@ TEST_P(Guarded, EachIsWithinItsBound) {
 
 INSTANTIATE_TEST_SUITE_P(RandomCalls, Guarded, testing::Values("detect", "repair"));
 
+// upgrade = "site": a call that is not checked gives the bits that it gives when it is.
+TEST(RandomCalls, UpgradedBySiteEachIsTheSameCheckedOrNot) {
+  uint64_t upgraded = 0;
+  for (const Part& part : parts()) {
+    const auto by = [&part](const char* rate) {
+      return run(calls_of(part, false, {{"SDCGUARD_UPGRADE", "site"}, {"SDCGUARD_RATE", rate}}));
+    };
+    const Left checked = by("1"), unchecked = by("0");
+    EXPECT_TRUE(unchecked.calls.empty());
+    EXPECT_EQ(unchecked.errors, "");
+    const std::vector<Made> made = lines_of(unchecked.printed), expected = lines_of(checked.printed);
+    ASSERT_EQ(made.size(), expected.size());
+    for (size_t i = 0; i < made.size(); ++i) EXPECT_EQ(made[i].text, expected[i].text);
+    uint64_t of_checked = 0;
+    for (const CallRecord& call : checked.calls) of_checked += call.upgraded != 0 ? 1 : 0;
+    EXPECT_EQ(unchecked.coverage.upgraded, of_checked);
+    upgraded += of_checked;
+  }
+  EXPECT_GT(upgraded * 2, kCalls);
+}
+
 // ---- a planted fault is seen ------------------------------------------------------------------------------------
 
 // Of the calls that every mode checks one for each tuple of types; four wrong entries in the product of each.

@@ -97,6 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Sampled, RanksAgree,
                          testing::Values(Settings{{"SDCGUARD_EVERY", "1"}}, Settings{{"SDCGUARD_EVERY", "3"}},
                                          Settings{{"SDCGUARD_EVERY", "20"}}, Settings{{"SDCGUARD_RATE", "0.37"}},
                                          Settings{{"SDCGUARD_EVERY", "3"}, {"SDCGUARD_UPGRADE", "off"}},
+                                         Settings{{"SDCGUARD_EVERY", "3"}, {"SDCGUARD_UPGRADE", "site"}},
                                          Settings{{"SDCGUARD_EVERY", "3"}, {"SDCGUARD_SEED", "77"}}));
 
 // A rank with another seed checks other calls: what is compared above can differ.

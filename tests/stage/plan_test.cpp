@@ -165,6 +165,23 @@ TEST(Plan, FinishIsFusedOnlyWhereCIsApart) {
   EXPECT_GT(plan.launch[static_cast<uint32_t>(Kernel::kFinish)].grid, 0u);
 }
 
+// The same scratch as that of the checked call, and what delivers D, nothing else.
+TEST(Plan, AnUncheckedProductIsFinishedOnly) {
+  ProbeRequest r = request_of(128, 128, 1000);
+  const ProbePlan checked = make_plan(r);
+  r.unchecked = true;
+  const ProbePlan plan = make_plan(r);
+  ASSERT_TRUE(plan.usable());
+  EXPECT_EQ(plan.layout.bytes, checked.layout.bytes);
+  EXPECT_EQ(plan.product_bytes, checked.product_bytes);
+  EXPECT_EQ(plan.params.p.row_stride, checked.params.p.row_stride);
+  EXPECT_EQ(plan.params.fused_finish, 0);
+  EXPECT_EQ(plan.params.finish_launched, 1);
+  for (uint32_t kernel = 0; kernel < kKernelCount; ++kernel) {
+    EXPECT_EQ(plan.launch[kernel].grid != 0, static_cast<Kernel>(kernel) == Kernel::kFinish) << kernel;
+  }
+}
+
 TEST(Plan, ObservedSixteenBitOutputTakesBlockSums) {
   ProbeRequest r = request_of(128, 128, 1000);
   r.delivered = true;
@@ -219,7 +236,7 @@ TEST(Plan, ScratchLayoutIsDisjoint) {
     const uint64_t fold = static_cast<uint64_t>(p.fold_batch);
     const uint64_t rows = fold * static_cast<uint64_t>(p.n2);
     const std::map<uint64_t, uint64_t> sizes = {
-        {l.fold_ticket, kZeroedScratchBytes},
+        {l.fold_ticket, kFoldTicketBytes},
         {l.verdict, sizeof(Verdict)},
         {l.tile_marks, tiles * (1 + kMaxMarkedColumns) * 4},
         {l.tile_energy, tiles * p.classes * 8},

@@ -149,7 +149,8 @@ TEST(Config_WrongValue, NamesKeyLineAndWhatIsAllowed) {
   EXPECT_EQ(error_of("rate = nan"), "sdcguard: F:1: rate = nan: must be a number from 0 to 1");
   EXPECT_EQ(error_of("rate = 1.01"), "sdcguard: F:1: rate = 1.01: must be a number from 0 to 1");
   EXPECT_EQ(error_of("seed = -1"), "sdcguard: F:1: seed = -1: must be an integer from 0 to 9223372036854775807");
-  EXPECT_EQ(error_of("upgrade = \"site\""), "sdcguard: F:1: upgrade = \"site\": must be one of \"call\", \"off\"");
+  EXPECT_EQ(error_of("upgrade = \"on\""),
+            "sdcguard: F:1: upgrade = \"on\": must be one of \"call\", \"site\", \"off\"");
   EXPECT_EQ(error_of("fold_cache = true"), "sdcguard: F:1: fold_cache = true: must be one of \"on\", \"off\"");
   EXPECT_EQ(
       error_of("workspace = \"12 parsecs\""),

@@ -147,6 +147,9 @@ void print_status(const RingState& state, Liveness liveness, const CoverageTotal
     printf("  unverified(%s) %" PRIu64 " calls %.2f%%\n", kReasonNames[r], t.unverified[r].calls,
            percent(t.unverified[r].calls, t.seen.calls));
   }
+  if (t.upgraded + t.as_given > 0) {
+    printf("  upgraded, not sampled: %" PRIu64 " calls, %" PRIu64 " of such sites as given\n", t.upgraded, t.as_given);
+  }
   if (t.entries_named > 0) {
     printf("  wrong     %" PRIu64 " entries, %" PRIu64 " repaired%s\n", t.entries_named, t.entries_repaired, bound);
   }

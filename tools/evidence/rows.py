@@ -260,11 +260,12 @@ class Rows:
         )
         yield self.test_row(
             "determinism-tests",
-            "The same run repeated gives the same bits; ranks decide alike.",
+            "The same run repeated gives the same bits; ranks decide alike; under upgrade = site sampling changes no bit.",
             {
                 "the same bits": "^e2e.Determinism.TheSameRun",
                 "ranks": "^e2e.Determinism.Ranks",
                 "the seed decides": "^e2e.Determinism.TheSeed",
+                "by site": "^e2e.*BySite",
             },
             mutations=[
                 Mutation(

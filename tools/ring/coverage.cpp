@@ -46,6 +46,8 @@ CoverageTotals Coverage::totals(const CallCounters& counters, const LossCounts& 
     unverified.add(counters.unverified_calls[r], counters.unverified_flops[r]);
   }
   totals.outcomes[static_cast<size_t>(Outcome::kNotSampled)] = totals.not_sampled;
+  totals.upgraded = counters.calls_upgraded;
+  totals.as_given = counters.calls_as_given;
   totals.outstanding = less(counters.calls_launched, outcomes_seen_);
   totals.lines = lines_;
   totals.lines_dirty = lines_dirty_;

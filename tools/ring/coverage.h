@@ -28,6 +28,7 @@ struct CoverageTotals {
   CallsAndFlops checked;  // clean, corrected, corrupt and benign
   CallsAndFlops outcomes[kOutcomeCount];
   CallsAndFlops unverified[kReasonCount];  // decided on the host and on the device
+  uint64_t upgraded = 0, as_given = 0;     // of the calls not sampled: ThreadCounters, calls_upgraded
   uint64_t outstanding = 0;                // launched calls whose outcome was not seen
   uint64_t lines = 0, lines_dirty = 0, lines_nonfinite = 0;
   uint64_t entries_named = 0, entries_repaired = 0;

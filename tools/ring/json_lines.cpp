@@ -182,6 +182,8 @@ Json totals_json(const CoverageTotals& totals) {
     if (totals.unverified[r].calls > 0) reasons[kReasonNames[r]] = pair_json(totals.unverified[r]);
   }
   out["unverified"] = reasons;
+  out["upgraded_not_sampled"] = totals.upgraded;
+  out["as_given_not_sampled"] = totals.as_given;
   out["outstanding"] = totals.outstanding;
   out["looks"] = totals.looks;
   out["lines"] = totals.lines;

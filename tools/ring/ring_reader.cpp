@@ -380,6 +380,8 @@ CallCounters RingReader::counters() const {
     sum.flops_sampled = saturating_add(sum.flops_sampled, one_untrusted.flops_sampled);
     sum.calls_launched = saturating_add(sum.calls_launched, one_untrusted.calls_launched);
     sum.flops_launched = saturating_add(sum.flops_launched, one_untrusted.flops_launched);
+    sum.calls_upgraded = saturating_add(sum.calls_upgraded, one_untrusted.calls_upgraded);
+    sum.calls_as_given = saturating_add(sum.calls_as_given, one_untrusted.calls_as_given);
     for (uint32_t r = 0; r < kReasonCount; ++r) {
       sum.unverified_calls[r] = saturating_add(sum.unverified_calls[r], one_untrusted.unverified_calls[r]);
       sum.unverified_flops[r] = saturating_add(sum.unverified_flops[r], one_untrusted.unverified_flops[r]);

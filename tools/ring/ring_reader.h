@@ -88,6 +88,7 @@ struct CallCounters {
   uint64_t calls_seen = 0, flops_seen = 0;
   uint64_t calls_sampled = 0, flops_sampled = 0;
   uint64_t calls_launched = 0, flops_launched = 0;
+  uint64_t calls_upgraded = 0, calls_as_given = 0;
   uint64_t unverified_calls[kReasonCount] = {};
   uint64_t unverified_flops[kReasonCount] = {};
 };
