@@ -180,7 +180,7 @@ struct ProbeParams {
   uint8_t fused_finish;     // 1: product delivers D, repair rewrites repaired entries
   uint8_t finish_launched;  // 1: the finish kernel delivers D and writes the call record
   uint8_t delivered;        // 1: p is the caller's D as the library wrote it
-  uint8_t repairs;          // 1: repair writes right values (mode repair, not kBlockSums)
+  uint8_t repairs;          // 1: repair writes right values (mode repair)
   uint8_t draws;            // sign draws that are judged: kDraws (tests: 1)
   uint8_t audit_lines;      // kAuditLines while the history is not seeded (0: none)
   uint32_t classes;         // c of one draw

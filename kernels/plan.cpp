@@ -355,7 +355,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
     p.plan = p.n1 * int64_t{p.classes} < least_cells ? Plan::kRecompute : Plan::kLine;
   }
   p.vectors = static_cast<uint32_t>(parts(int64_t{kDraws} * p.classes, 16) * 16);
-  p.repairs = request.mode == Mode::kRepair && p.plan != Plan::kBlockSums ? 1 : 0;
+  p.repairs = request.mode == Mode::kRepair ? 1 : 0;
 
   const double tests = static_cast<double>(p.lines) * p.classes * kDraws;
   const AccumulationNoise noise = noise_of(request);

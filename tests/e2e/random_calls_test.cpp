@@ -269,6 +269,28 @@ TEST(RandomCalls, AGroupAfterAnEmptyOneIsCheckedInItsStream) {
   }
 }
 
+// Grouped products are never redirected: a 16-bit group is repaired where the library put it.
+TEST(RandomCalls, AGroupOf16BitProductsIsRepaired) {
+  for (const char* type : {"bf16", "f16"}) {
+    const std::string name(type);
+    const auto once = [&name](const char* mode, const char* faults) {
+      return run(random_calls({"--call",
+                               "cublasGemmGroupedBatchedEx shape=50x40x60xnnx1+70x80x90xtnx2 "
+                               "scalars=1,0+0.5,1 types=" +
+                                   name + "," + name + "," + name + "," + name},
+                              {{"SDCGUARD_MODE", mode}, {"HOSTCUDA_FAULTS", faults}}));
+    };
+    const auto ratio = [](const Left& left) { return lines_of(left.printed).at(0).ratio(); };
+    const char* wrong = "seed = 11\n[[fault]]\nkind = \"tile\"\nrows = 2\ncols = 2\nscale = 32";
+    EXPECT_EQ(outcomes(once("repair", "")), "clean clean");
+    EXPECT_GT(ratio(once("off", wrong)), 1.0);
+    EXPECT_GT(ratio(once("detect", wrong)), 1.0);
+    const Left left = once("repair", wrong);
+    EXPECT_EQ(outcomes(left), "corrected corrected");
+    EXPECT_LE(ratio(left), 1.0);
+  }
+}
+
 // Of the first 10,000 calls these were beyond a bound that did not know that a tensor core aligns products of subnormal
 // operands as coarsely as those of normal ones, or that half of FP64's last subnormal place is no double.
 TEST(RandomCalls, SubnormalOperandsAreWithinTheirBounds) {

@@ -215,6 +215,28 @@ TEST(ObserveMode, BlockSumsFindWhatIsAboveTheirFloor) {
   EXPECT_EQ(small.coverage.lines_dirty, 0u);
 }
 
+// The same outputs as delivered, in repair: what the block sums find is put right where it lies.
+TEST(Delivered, SixteenBitOutputsAreRepairedInPlace) {
+  for (const char* type : {"bf16", "f16"}) {
+    for (const char* layout : {"--api gemmex", "--api gemmex --alpha -0.5 --beta 1", "--api lt --epilogue bias",
+                               "--api strided --batch 2 --beta 1"}) {
+      const std::string arguments = "--m 128 --n 128 --k 128 --type " + std::string(type) + " " + layout;
+      SCOPED_TRACE(arguments);
+      const std::string faults = "[[fault]]\nkind = \"one_per_column\"\nproducts = 0\ndelta = 60.0";
+      const Left clean = run(unguarded(gemm(arguments)));
+      const Left left =
+          run(gemm(arguments, {{"HOSTCUDA_FAULTS", faults}, {"SDCGUARD_UPGRADE", "off"}}), {.injections = true});
+      EXPECT_EQ(unharmed(left), "");
+      EXPECT_EQ(outcomes(left), "corrected");
+      const int64_t batch = std::string(layout).find("strided") != std::string::npos ? 2 : 1;
+      EXPECT_EQ(left.coverage.entries_named, 128u);  // the fault is in the first of a batch
+      EXPECT_EQ(left.coverage.entries_repaired, left.coverage.entries_named);
+      const DataType of = type[0] == 'b' ? DataType::kBF16 : DataType::kF16;
+      EXPECT_EQ(repaired_like(left, clean.result, {of, 128, 128, batch}), "");
+    }
+  }
+}
+
 // A fault of one device of several names that device.
 TEST(Device, RecordsNameTheWrongOne) {
   const std::string faults = "[[fault]]\nkind = \"accumulator\"\nbits = 28\ndevice = 1\n";

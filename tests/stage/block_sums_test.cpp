@@ -99,6 +99,20 @@ TEST(BlockSums, FaultsBeyondTheThresholdAreNamed) {
       EXPECT_NEAR(f.expected, clean.at(f.column, f.row), f.bound);
     }
     EXPECT_EQ(r.p.at(7, 1000), call.p.at(7, 1000));
+
+    // In repair the named entries, and no other, get the recomputed value, rounded to the type.
+    call.mode = Mode::kRepair;
+    const Result repaired = run(call);
+    EXPECT_EQ(repaired.outcome, Outcome::kCorrected);
+    EXPECT_EQ(repaired.verdict.entries_repaired, 2u);
+    Matrix expected = clean;
+    for (const auto& [row, column] : {std::pair{7, 1000}, std::pair{39, 1049}}) {
+      const float value = repaired.p.at(row, column);
+      EXPECT_EQ(value, reference::round_to(DataType::kBF16, static_cast<double>(value)));
+      EXPECT_NEAR(value, clean.at(row, column), 0x1p-7f * std::fabs(clean.at(row, column)));
+      expected.at(row, column) = value;
+    }
+    EXPECT_EQ(repaired.p.values, expected.values);
   }
 }
 

@@ -190,7 +190,10 @@ TEST(Plan, ObservedSixteenBitOutputTakesBlockSums) {
   const ProbePlan plan = make_plan(r);
   EXPECT_EQ(plan.params.plan, Plan::kBlockSums);
   EXPECT_EQ(plan.params.classes, 32u);
-  EXPECT_EQ(plan.params.repairs, 0);
+  EXPECT_EQ(plan.params.repairs, 1);
+  ProbeRequest observed = r;
+  observed.mode = Mode::kObserve;
+  EXPECT_EQ(make_plan(observed).params.repairs, 0);
   EXPECT_EQ(plan.product_bytes, 0u);
   r.finish.epilogue = kEpilogueRelu;
   EXPECT_EQ(make_plan(r).reason, Reason::kUnsupportedEpilogue);
