@@ -127,12 +127,13 @@ struct Verdict {
   uint32_t product_blocks;    // blocks that finished, to find the last one
   uint32_t repair_blocks;
   uint32_t finish_blocks;
-  uint32_t outcome;      // Outcome, by repair's last block
-  float sigma;           // largest sigma of the batch, as used
-  float sigma_cap;       // cap in force
-  float threshold;       // look_scale
-  float worst;           // largest |r| / (sigma s); kBlockSums: |r| / bound. Inf: not finite, or a line's sum is wrong
-  float sigma_measured;  // largest sigma of the batch before the cap
+  uint32_t outcome;  // Outcome, by repair's last block
+  float sigma;       // largest sigma of the batch, as used
+  float sigma_cap;   // cap in force
+  float threshold;   // look_scale
+  float worst;  // largest |r| / (sigma s), of a noisier line over its own (look.h); kBlockSums: |r| / bound. Inf: not
+                // finite, or a line's sum is wrong
+  float sigma_measured;         // largest sigma of the batch before the cap
   uint32_t lines_out_of_range;  // not judged; the call is unverified(range) if nothing was named
   uint32_t amax;                // bits of the largest |value| that finish delivered
   uint32_t reserved;
@@ -191,6 +192,7 @@ struct ProbeParams {
   int64_t lines;            // batch * n1
   uint64_t seed;            // Philox key of the sign draws and of the audited lines (shim)
   float look_scale;         // T (MATH.md "look"); kBlockSums: the Hoeffding multiplier
+  float verifier_scale;     // of the verifier's own rounding, where the library's is no larger (MATH.md "residual")
   float sigma_envelope;     // a-priori envelope of sigma
   float entry_c_max;        // c_max of the entry bound
   float entry_eps_acc;      // 0: a type without a bound, no entry is ever named
@@ -228,14 +230,16 @@ struct ProbeParams {
   uint64_t line_noise;      // double [lines][2]: mean_t P_t^2 and the addends' energy; first may be kLineAside or
                             // kLineOutOfRange
   uint64_t line_sums;       // double [lines][2]: A_i . mean and sum (|A_ik| rms_k + 2^-126)
-  uint64_t line_peak;    // float [lines]: largest |r| / s (kBlockSums: / bound); Inf: not finite, or the line's sum is
-                         // wrong; kLineAside, kLineOutOfRange
-  uint64_t cells;        // float [lines][classes][kDraws + 1]: residuals, then s. 0: not written (tests bind it)
-  uint64_t peak_counts;  // uint32_t [batch][kPeakBins]
-  uint64_t peak_sums;    // uint64_t [batch][kPeakBins]: |z| in units of 2^-8
-  uint64_t sigmas;       // float [batch]
-  uint64_t listed;       // uint32_t [lines]: listed lines (batch * n1 + row)
-  uint64_t recomputed;   // T [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sqrt(sum A^2 B^2), sum |A||B|
+  uint64_t line_peak;  // float [lines]: largest |r| / s (kBlockSums: / bound); Inf: not finite, or the line's sum is
+                       // wrong; kLineAside, kLineOutOfRange
+  uint64_t line_peak_share;   // float [lines]: energy of the largest addend over that of all (look.h)
+  uint64_t line_median;       // float [lines]: median of the line's |r| / s that are not 0; 0: none is used (look.h)
+  uint64_t cells;             // float [lines][classes][kDraws + 1]: residuals, then s. 0: not written (tests bind it)
+  uint64_t peak_counts;       // uint32_t [batch][kPeakBins]
+  uint64_t peak_sums;         // uint64_t [batch][kPeakBins]: |z| in units of 2^-8
+  uint64_t sigmas;            // float [batch]
+  uint64_t listed;            // uint32_t [lines]: listed lines (batch * n1 + row)
+  uint64_t recomputed;        // T [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sqrt(sum A^2 B^2), sum |A||B|
   uint64_t product_pointers;  // uint64_t [batch]: addresses of the products in scratch, where the library asks for them
   LaneView lane;              // (shim)
   CallIdentity identity;      // (shim)

@@ -118,10 +118,6 @@ double look_scale_of(double cells) {
   return std::max(8.0, t);
 }
 
-double short_sum_factor(int64_t n2) {
-  return 1.0 + 0.5 * std::min(1.0, 64.0 / static_cast<double>(n2));
-}
-
 double hoeffding_scale_of(double tests) {
   return square_root(2.0 * natural_log(2.0 * tests / kFalseVerdict));
 }
@@ -365,8 +361,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   if (exact) {
     p.look_scale = 0.0f;
   } else {
-    p.look_scale =
-        static_cast<float>(narrow ? hoeffding_scale_of(tests) : look_scale_of(tests) * short_sum_factor(p.n2));
+    p.look_scale = static_cast<float>(narrow ? hoeffding_scale_of(tests) : look_scale_of(tests));
   }
   // Where even a fault as large as the line itself could pass for noise there is nothing to check with.
   if (request.accumulator == Accumulator::kF16 &&
@@ -375,6 +370,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   }
   p.sigma_envelope = static_cast<float>(envelope);
   p.sigma_floor = static_cast<float>(std::max(0.5, (noise.eps_acc + noise.eps_in) / (8.0 * noise.unit)));
+  p.verifier_scale = exact ? 0.0f : 0.5f / p.sigma_floor;
   p.entry_c_max = static_cast<float>(c_max);
   p.entry_eps_acc = static_cast<float>(noise.eps_acc);
   p.entry_eps_in = static_cast<float>(noise.eps_in);
@@ -437,7 +433,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   const double largest = static_cast<double>(p.fold_batch) * n2 * p.vectors * static_cast<double>(value_bytes) +
                          static_cast<double>(p.lines) * p.vectors * static_cast<double>(value_bytes) + kept_bytes +
                          static_cast<double>(p.fold_batch * tiles) * p.classes * 8.0 +
-                         static_cast<double>(p.lines) * 48.0 + static_cast<double>(p.batch) * kPeakBins * 12.0 +
+                         static_cast<double>(p.lines) * 56.0 + static_cast<double>(p.batch) * kPeakBins * 12.0 +
                          (static_cast<double>(p.line_slots) + static_cast<double>(p.repair_grid) * kSpareLines) *
                              static_cast<double>(slot_bytes);
   if (largest > kLargestScratch) return refuse(Reason::kNoWorkspace);
@@ -462,6 +458,8 @@ ProbePlan make_plan(const ProbeRequest& request) {
   layout.line_noise = take(at, lines * 16);
   layout.line_sums = take(at, lines * 16);
   layout.line_peak = take(at, lines * 4);
+  layout.line_peak_share = take(at, lines * 4);
+  layout.line_median = take(at, lines * 4);
   layout.peak_counts = take(at, static_cast<uint64_t>(p.batch) * kPeakBins * 4);
   layout.peak_sums = take(at, static_cast<uint64_t>(p.batch) * kPeakBins * 8);
   layout.sigmas = take(at, static_cast<uint64_t>(p.batch) * 4);
@@ -517,6 +515,8 @@ void bind_scratch(ProbeParams& p, const ScratchLayout& layout, uint64_t base) {
   p.line_noise = base + layout.line_noise;
   p.line_sums = base + layout.line_sums;
   p.line_peak = base + layout.line_peak;
+  p.line_peak_share = base + layout.line_peak_share;
+  p.line_median = base + layout.line_median;
   p.peak_counts = base + layout.peak_counts;
   p.peak_sums = base + layout.peak_sums;
   p.sigmas = base + layout.sigmas;

@@ -12,6 +12,7 @@
 #include "kernels/element.h"
 #include "kernels/exceeds.h"
 #include "kernels/fold_cache.h"
+#include "kernels/look.h"
 #include "kernels/params.h"
 #include "kernels/philox.h"
 #include "kernels/signs.h"
@@ -126,6 +127,13 @@ SDCGUARD_DEVICE bool is_aside(float peak) {
   return peak < 0.0f;
 }
 
+// What a line's peak may be. `in_bounds`: peaks are in units of a bound.
+SDCGUARD_DEVICE float limit_of(const ProbeParams& p, int64_t line, bool in_bounds) {
+  if (in_bounds) return 1.0f;
+  const float sigma = load<float>(p.sigmas, p.batch == 1 ? 0 : line / p.n1);
+  return look_limit(p.look_scale, sigma, load<float>(p.line_median, line), load<float>(p.line_peak_share, line));
+}
+
 SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, const Shared<uint32_t>& counters) {
   using namespace product;
   // counters: [0] lines dirty so far, [1..8] lines of each warp in this round, [9] sigma as used, [10] worst, [11] any
@@ -156,7 +164,6 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
   }
   sync_threads();
 
-  const float threshold = in_bounds ? 1.0f : p.look_scale;
   float worst = 0.0f;
   bool any = p.plan == Plan::kRecompute;
   uint32_t out_of_range = 0;
@@ -166,10 +173,10 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
       if (peak == static_cast<float>(kLineOutOfRange)) ++out_of_range;
       continue;
     }
-    const float sigma = load<float>(p.sigmas, p.batch == 1 ? 0 : line / p.n1);
-    const float ratio = peak / sigma;
+    const float limit = limit_of(p, line, in_bounds);
+    const float ratio = in_bounds ? peak : p.look_scale * (peak / limit);
     worst = SDCGUARD_EXCEEDS(ratio, worst) ? ratio : worst;
-    any = any || SDCGUARD_EXCEEDS(peak, threshold * sigma);
+    any = any || SDCGUARD_EXCEEDS(peak, limit);
   }
   worst = warp_max(worst);
   const uint32_t some = ballot(any);
@@ -202,8 +209,7 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
       bool dirty = false;
       if (line < p.lines) {
         const float peak = load<float>(p.line_peak, line);
-        const float sigma = load<float>(p.sigmas, p.batch == 1 ? 0 : line / p.n1);
-        dirty = !is_aside(peak) && (p.plan == Plan::kRecompute || SDCGUARD_EXCEEDS(peak, threshold * sigma));
+        dirty = !is_aside(peak) && (p.plan == Plan::kRecompute || SDCGUARD_EXCEEDS(peak, limit_of(p, line, in_bounds)));
       }
       const uint32_t mine = ballot(dirty);
       if (lane() == 0) counters[1 + warp()] = popcount(mine);
@@ -238,8 +244,7 @@ SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, co
         // left.
         for (uint32_t tries = 0; tries < 64; ++tries, line = line + 1 == p.lines ? 0 : line + 1) {
           const float peak = load<float>(p.line_peak, line);
-          const float sigma = load<float>(p.sigmas, p.batch == 1 ? 0 : line / p.n1);
-          if (is_aside(peak) || SDCGUARD_EXCEEDS(peak, threshold * sigma)) continue;
+          if (is_aside(peak) || SDCGUARD_EXCEEDS(peak, limit_of(p, line, in_bounds))) continue;
           bool taken = false;
           for (uint32_t i = verdict.lines_dirty; i < verdict.lines_listed; ++i) {
             taken = taken || load<uint32_t>(p.listed, i) == static_cast<uint32_t>(line);
@@ -302,14 +307,14 @@ SDCGUARD_DEVICE double cell_scale(const RowScale& row, double width, double shar
   return kUnit<T> * sqrt(ahead + energy * (1.0 / 3.0));
 }
 
-// |r| / s without a division by zero: s = 0 with r = 0 is no cell (-1), a residual that is not finite is Inf. tiny: the
-// square of what sums below the normal range may lose; it widens s where there is anything to compare.
+// |r| / s without a division by zero: s = 0 with r = 0 is no cell (-1), a residual that is not finite is Inf. widening:
+// the square of what comes on top of s where there is anything to compare.
 template <typename T>
-SDCGUARD_DEVICE float cell_peak(double residual, double scale, double tiny) {
+SDCGUARD_DEVICE float cell_peak(double residual, double scale, double widening) {
   const double magnitude = abs_of(residual);
   if (SDCGUARD_EXCEEDS(magnitude, kLargestOf<T>)) return kInfinity;
   if (scale == 0.0 && magnitude == 0.0) return -1.0f;
-  const double wide = tiny != 0.0 ? sqrt(scale * scale + tiny) : scale;
+  const double wide = widening != 0.0 ? sqrt(scale * scale + widening) : scale;
   if (wide > 0.0) return static_cast<float>(magnitude / wide);
   return kInfinity;
 }
@@ -391,17 +396,42 @@ SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars<fl
   return peak;
 }
 
+// Lower median of a line's |r| / s that are neither 0 nor infinite, by one warp: of `count` values in `ratios`, 0 for
+// those that do not take part. 0 where they are fewer than kLineCells.
+SDCGUARD_DEVICE float line_median(const Shared<float>& ratios, uint32_t count) {
+  float mine[kMaxClasses * kDraws / kWarp];
+  uint32_t rank[kMaxClasses * kDraws / kWarp] = {};
+  const uint32_t held = (count + kWarp - 1) / kWarp;
+  for (uint32_t i = 0; i < held; ++i) mine[i] = i * kWarp + lane() < count ? ratios[i * kWarp + lane()] : 0.0f;
+  uint32_t taking_part = 0;
+  for (uint32_t other = 0; other < count; ++other) {
+    const float value = ratios[other];
+    if (!(value > 0.0f)) continue;
+    ++taking_part;
+    for (uint32_t i = 0; i < held; ++i) {
+      if (value < mine[i] || (value == mine[i] && other < i * kWarp + lane())) ++rank[i];
+    }
+  }
+  if (taking_part < kLineCells) return 0.0f;
+  float median = 0.0f;
+  for (uint32_t i = 0; i < held; ++i) {
+    if (mine[i] > 0.0f && rank[i] == (taking_part - 1) / 2) median = mine[i];
+  }
+  return warp_max(median);
+}
+
 // The pass in FP32 or FP64 arithmetic.
 template <typename T>
 SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
   using namespace product;
   constexpr bool kWide = std::is_same_v<T, double>;
   SDCGUARD_SHARED(uint32_t, kDraws * kSignWords, sign_bits);
-  SDCGUARD_SHARED(T, kWarps * kSlots * kDraws, slot_sums);
+  SDCGUARD_SHARED(double, kWarps* kSlots* kDraws, slot_sums);
   SDCGUARD_SHARED(double, kWarps* kSlots, slot_energies);
   SDCGUARD_SHARED(double, kMaxClasses, shares);  // beta_b
   SDCGUARD_SHARED(uint32_t, kPeakBins, bin_counts);
   SDCGUARD_SHARED(uint64_t, kPeakBins, bin_sums);
+  SDCGUARD_SHARED(float, kWarps* kMaxClasses* kDraws, ratios);  // |r| / s of a warp's line
   SDCGUARD_SHARED(float, kHistoryDepth + 1, values);
   SDCGUARD_SHARED(uint32_t, 16, counters);
   const uint32_t t = thread_index();
@@ -468,6 +498,7 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
       if (aside) without = scale.mean_energy;
     }
     float peak = 0.0f;
+    float median = 0.0f;
     bool out_of_range = false;
     LineSum line_sum{0.0, 0.0, 0.0};
     if (!kWide && block_sums) {
@@ -479,7 +510,7 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
       const uint64_t p_row = row_address(p.p, entry, active ? row : 0);
       const FinishRow at = finish_row(p.finish, entry, active ? row : 0);
       const bool aligned = is_vector_aligned(p_row, 0, p.p.type);
-      T total[kDraws][4] = {};
+      double total[kDraws][4] = {};
       double energies[4] = {};
       for (int64_t first_word = 0; first_word < sign_words; first_word += kSignWords) {
         if (staged_words != first_word) {
@@ -549,8 +580,8 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
           line_sum.sum += 16.0 * static_cast<double>(plain_part);
           SDCGUARD_UNROLL
           for (uint32_t j = 0; j < 4; ++j) {
-            total[0][j] += part[0][j];
-            total[1][j] += part[1][j];
+            total[0][j] += static_cast<double>(part[0][j]);
+            total[1][j] += static_cast<double>(part[1][j]);
             if (!plain) continue;
             if (kWide || (squares[j].peak >= kSquareLow && squares[j].peak <= kSquareHigh)) {
               energies[j] += static_cast<double>(squares[j].part);
@@ -584,8 +615,8 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
         for (uint32_t b = lane(); b < c; b += kWarp) {
           Cell cell{{0.0, 0.0}, 0.0};
           for (uint32_t slot = b; slot < kSlots; slot += c) {
-            cell.sum[0] += static_cast<double>(slot_sums[(my_slots + slot) * kDraws]);
-            cell.sum[1] += static_cast<double>(slot_sums[(my_slots + slot) * kDraws + 1]);
+            cell.sum[0] += slot_sums[(my_slots + slot) * kDraws];
+            cell.sum[1] += slot_sums[(my_slots + slot) * kDraws + 1];
             cell.energy += slot_energies[my_slots + slot];
           }
           line_sum.energy += cell.energy;
@@ -598,8 +629,11 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
             const double dot = static_cast<double>(load<T>(p.line_dots, line * p.vectors + d * c + b));
             if (!is_finite(dot)) out_of_range = true;  // of finite entries: nothing can be said of the product
             const double residual = (alpha == 0.0 ? 0.0 : alpha * dot) - cell.sum[d];
-            const float z = scale_lost ? kInfinity : cell_peak<T>(residual, s, tiny);
-            if (z > 0.0f && z < kInfinity) {  // a sum that is exact says nothing about the noise of others
+            const double verifier = static_cast<double>(p.verifier_scale) * kUnit<T> * alpha * dot;
+            const float z = scale_lost ? kInfinity : cell_peak<T>(residual, s, tiny + verifier * verifier);
+            const bool measures = z > 0.0f && z < kInfinity;  // a sum that is exact says nothing of others' noise
+            ratios[warp() * kMaxClasses * kDraws + b * p.draws + d] = measures ? z : 0.0f;
+            if (measures) {
               const uint32_t bin = peak_bin(z);
               const float clamped = z < 0x1p28f ? z : 0x1p28f;
               atomic_add(bin_counts[bin], 1u);
@@ -614,6 +648,7 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
         }
       }
       sync_warp();
+      if (active && !aside) median = line_median(ratios + warp() * kMaxClasses * kDraws, c * p.draws);
     }
     if (ballot(out_of_range) != 0) {
       aside = true;
@@ -623,7 +658,10 @@ SDCGUARD_DEVICE void product_pass(const ProbeParams& p) {
     double sums[3] = {line_sum.sum, line_sum.energy, line_sum.roundings};
     warp_sum_n(sums);
     if (active && !aside && line_sum_is_wrong<T>(p, alpha, line, LineSum{sums[0], sums[1], sums[2]})) peak = kInfinity;
-    if (active && lane() == 0) store<float>(p.line_peak, line, aside ? static_cast<float>(without) : peak);
+    if (active && lane() == 0) {
+      store<float>(p.line_peak, line, aside ? static_cast<float>(without) : peak);
+      store<float>(p.line_median, line, median);
+    }
   }
 
   sync_threads();

@@ -160,7 +160,7 @@ class Campaign {
       counted.lines += static_cast<uint64_t>(shape.n1);
       counted.cells += result_.ratios.size();
       counted.worst = std::max(counted.worst, static_cast<double>(result_.worst / plan.params.look_scale));
-      keep_tail(seed);
+      keep_tail(seed, plan.params.look_scale);
       if (result_.dirty.empty()) continue;
       ++counted.looks;
       call.seed = plan.params.seed;
@@ -212,14 +212,19 @@ class Campaign {
     return request;
   }
 
-  void keep_tail(uint64_t product) {
+  void keep_tail(uint64_t product, float threshold) {
     if (measured_.kept.size() >= kTailKept) return;  // enough, and what follows is not counted either
     measured_.values += result_.ratios.size();
     if (measured_.products == 0 || last_product_ != product) ++measured_.products;
     last_product_ = product;
-    for (const float ratio : result_.ratios) {
-      const double value = static_cast<double>(ratio) / static_cast<double>(result_.sigma);
-      if (value > kTailLimit) measured_.kept.push_back({value, product});
+    size_t at = 0;
+    for (size_t line = 0; line < result_.line_limit.size(); ++line) {
+      // Of sigma, or of what stands for it in this line.
+      const double scale = static_cast<double>(result_.line_limit[line]) / static_cast<double>(threshold);
+      for (; at < result_.ratios_to[line]; ++at) {
+        const double value = static_cast<double>(result_.ratios[at]) / scale;
+        if (value > kTailLimit) measured_.kept.push_back({value, product});
+      }
     }
   }
 

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "kernels/exceeds.h"
+#include "kernels/look.h"
 #include "kernels/signs.h"
 
 namespace sdcguard::stage {
@@ -98,12 +99,20 @@ struct Histogram {
   }
 };
 
+// In place: their order says nothing.
+float lower_median(std::vector<float>::iterator from, std::vector<float>::iterator to) {
+  if (to - from < static_cast<std::ptrdiff_t>(kLineCells)) return 0;
+  const auto middle = from + (to - from - 1) / 2;
+  std::nth_element(from, middle, to);
+  return *middle;
+}
+
 }  // namespace
 
 void DirectProbe::run(const DirectCall& call, DirectResult* result) {
   *result = {};
   fold(call);
-  operand(call);
+  operand(call, result);
   product(call, result);
 }
 
@@ -191,7 +200,7 @@ void DirectProbe::fold(const DirectCall& call) {
   }
 }
 
-void DirectProbe::operand(const DirectCall& call) {
+void DirectProbe::operand(const DirectCall& call, DirectResult* result) {
   const ProbeParams& p = *call.params;
   const int vectors = static_cast<int>(p.vectors);
   const int all_groups = vectors / kGroup;
@@ -204,6 +213,7 @@ void DirectProbe::operand(const DirectCall& call) {
   dots_.resize(static_cast<size_t>(p.n1 * vectors));
   noise_.resize(static_cast<size_t>(p.n1 * 2));
   line_sums_.resize(static_cast<size_t>(p.n1 * 2));
+  result->line_peak_share.resize(static_cast<size_t>(p.n1));
   rows_.resize(static_cast<size_t>(p.n2 * kLanes));
   for (int64_t first_row = 0; first_row < p.n1; first_row += kLanes) {
     const auto inside = static_cast<int>(std::min<int64_t>(kLanes, p.n1 - first_row));
@@ -242,6 +252,7 @@ void DirectProbe::operand(const DirectCall& call) {
     // Energies of the noise scale, and what the row's sum must be.
     std::array<WideLanes, kWarps> energy{}, reach{};
     WideLanes running{}, mean_energy{};
+    Lanes summit{};
     for (int64_t step = 0; step < steps; ++step) {
       const auto slot = static_cast<size_t>(step % slots);
       Lanes along{}, squares{}, peak{}, far{};
@@ -260,6 +271,7 @@ void DirectProbe::operand(const DirectCall& call) {
       const double share = (static_cast<double>(steps) - static_cast<double>(step)) / static_cast<double>(steps);
       const double weight = static_cast<double>(p.n3) * share;
       for (int r = 0; r < inside; ++r) {
+        summit[r] = std::max(summit[r], peak[r]);
         if (squares_are_safe(peak[r])) {
           energy[slot][r] = std::fma(weight, static_cast<double>(squares[r]), energy[slot][r]);
         } else if (peak[r] != 0) {
@@ -293,6 +305,9 @@ void DirectProbe::operand(const DirectCall& call) {
       const auto line = static_cast<size_t>(first_row + r);
       noise_[line * 2] = mean_energy[r] / static_cast<double>(steps);
       noise_[line * 2 + 1] = addend_energy;
+      const double of_largest =
+          static_cast<double>(p.n3) * static_cast<double>(summit[r]) * static_cast<double>(summit[r]);
+      result->line_peak_share[line] = addend_energy > 0 ? static_cast<float>(of_largest / addend_energy) : 0.0f;
       line_sums_[line * 2] = running[r];
       line_sums_[line * 2 + 1] = sum_reach + static_cast<double>(p.n2) * 0x1p-126;
     }
@@ -325,11 +340,12 @@ void DirectProbe::product(const DirectCall& call, DirectResult* result) {
   Histogram histogram;
   const auto lines = static_cast<size_t>(p.n1);
   result->line_peak.resize(lines);
+  result->line_median.resize(lines);
   result->residuals.resize(lines * c * kDraws);
   result->scales.resize(lines * c);
   for (int64_t line = 0; line < p.n1; ++line) {
     const float* const row = call.p + line * p.n3;
-    std::array<float, kSlots> total[kDraws] = {};
+    std::array<double, kSlots> total[kDraws] = {};
     std::array<double, kSlots> energies{};
     WideLanes sums{};
     for (int64_t block = 0; block < p.n3; block += kBatchSteps * kSlots) {
@@ -351,8 +367,8 @@ void DirectProbe::product(const DirectCall& call, DirectResult* result) {
       }
       for (int l = 0; l < kLanes; ++l) sums[l] += 16.0 * static_cast<double>(plain[l]);
       for (int slot = 0; slot < kSlots; ++slot) {
-        total[0][slot] += part[0][slot];
-        total[1][slot] += part[1][slot];
+        total[0][slot] += static_cast<double>(part[0][slot]);
+        total[1][slot] += static_cast<double>(part[1][slot]);
         if (squares_are_safe(peak[slot])) {
           energies[slot] += static_cast<double>(squares[slot]);
         } else if (peak[slot] != 0) {
@@ -366,11 +382,13 @@ void DirectProbe::product(const DirectCall& call, DirectResult* result) {
       }
     }
     float line_peak = 0;
+    std::vector<float>& ratios = result->ratios;
+    const auto before = static_cast<std::ptrdiff_t>(ratios.size());
     for (uint32_t b = 0; b < c; ++b) {
       double sum[kDraws] = {}, energy = 0;
       for (uint32_t slot = b; slot < kSlots; slot += c) {
-        sum[0] += static_cast<double>(total[0][slot]);
-        sum[1] += static_cast<double>(total[1][slot]);
+        sum[0] += total[0][slot];
+        sum[1] += total[1][slot];
         energy += energies[slot];
       }
       const double width = static_cast<double>((p.n3 - b + c - 1) / c);
@@ -383,13 +401,15 @@ void DirectProbe::product(const DirectCall& call, DirectResult* result) {
         const double dot = static_cast<double>(dots_[static_cast<size_t>(line * p.vectors + d * c + b)]);
         const double residual = dot - sum[d];
         const double magnitude = std::fabs(residual);
-        const double wide = tiny != 0 ? std::sqrt(s * s + tiny) : s;
+        const double verifier = static_cast<double>(p.verifier_scale) * kUnit * dot;
+        const double widening = tiny + verifier * verifier;
+        const double wide = widening != 0 ? std::sqrt(s * s + widening) : s;
         float z = wide > 0 ? static_cast<float>(magnitude / wide) : kInfinity;
         if (s == 0 && magnitude == 0) z = -1;
         if (SDCGUARD_EXCEEDS(magnitude, kLargest) || SDCGUARD_EXCEEDS(s, kLargest)) z = kInfinity;
         if (z > 0 && z < kInfinity) {
           histogram.add(z);
-          result->ratios.push_back(z);
+          ratios.push_back(z);
         }
         line_peak = SDCGUARD_EXCEEDS(z, line_peak) ? z : line_peak;
         result->residuals[cell * kDraws + d] = static_cast<float>(residual);
@@ -403,6 +423,8 @@ void DirectProbe::product(const DirectCall& call, DirectResult* result) {
     const double ahead = columns * line_sums_[static_cast<size_t>(line * 2)];
     if (SDCGUARD_EXCEEDS(std::fabs(ahead - warp_sum(sums)), bound)) line_peak = kInfinity;
     result->line_peak[static_cast<size_t>(line)] = line_peak;
+    result->line_median[static_cast<size_t>(line)] = lower_median(ratios.begin() + before, ratios.end());
+    result->ratios_to.push_back(ratios.size());
   }
 
   double sigma = std::max(histogram.clipped_sigma(), static_cast<double>(p.sigma_floor));
@@ -410,8 +432,12 @@ void DirectProbe::product(const DirectCall& call, DirectResult* result) {
   result->sigma = static_cast<float>(std::min(sigma, static_cast<double>(p.sigma_envelope)));
   for (size_t line = 0; line < lines; ++line) {
     const float peak = result->line_peak[line];
-    result->worst = SDCGUARD_EXCEEDS(peak / result->sigma, result->worst) ? peak / result->sigma : result->worst;
-    if (SDCGUARD_EXCEEDS(peak, p.look_scale * result->sigma)) result->dirty.push_back(static_cast<uint32_t>(line));
+    const float limit =
+        look_limit(p.look_scale, result->sigma, result->line_median[line], result->line_peak_share[line]);
+    result->line_limit.push_back(limit);
+    const float ratio = p.look_scale * (peak / limit);
+    result->worst = SDCGUARD_EXCEEDS(ratio, result->worst) ? ratio : result->worst;
+    if (SDCGUARD_EXCEEDS(peak, limit)) result->dirty.push_back(static_cast<uint32_t>(line));
   }
 }
 

@@ -41,6 +41,7 @@ std::string compare(Call& call) {
   if (!same_bits(residuals, direct.residuals)) differs += " residuals";
   if (!same_bits(scales, direct.scales)) differs += " scales";
   if (!same_bits(read_array<float>(kernels.params.line_peak, lines), direct.line_peak)) differs += " peaks";
+  if (!same_bits(read_array<float>(kernels.params.line_median, lines), direct.line_median)) differs += " medians";
   if (kernels.verdict.sigma != direct.sigma) differs += " sigma";
   if (kernels.verdict.sigma_measured != direct.sigma_measured) differs += " sigma_measured";
   if (kernels.verdict.worst != direct.worst) differs += " worst";

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/look.h"
 #include "tests/stage/device.h"
 
 namespace sdcguard::stage {
@@ -206,6 +207,24 @@ double residual_bound(const Call& call, const ProbeParams& p, int64_t line, uint
   return kU * ((width + 37.0) * products + (width + 4.0) * outputs) + 0x1p-149;
 }
 
+// The largest addend's energy over that of all, a step's addends in the share of prefixes that hold it.
+double peak_share_of(const Call& call, int64_t line) {
+  const int64_t n2 = call.a.cols, n3 = call.b.cols;
+  const double steps = std::ceil(static_cast<double>(n2) / 16.0);
+  double all = 0.0, largest = 0.0;
+  for (int64_t k = 0; k < n2; ++k) {
+    double squares = 0.0;
+    for (int64_t j = 0; j < n3; ++j) {
+      squares += static_cast<double>(call.b.at(k, j)) * static_cast<double>(call.b.at(k, j));
+    }
+    const double x = static_cast<double>(call.a.at(line, k));
+    const double energy = x * x * squares / static_cast<double>(n3);
+    all += energy * (steps - std::floor(static_cast<double>(k) / 16.0)) / steps;
+    largest = std::max(largest, energy);
+  }
+  return all > 0.0 ? largest / all : 0.0;
+}
+
 TEST(Product, ResidualsAndScales) {
   int at = 0;
   for (const Shape& shape : kShapes) {
@@ -218,10 +237,14 @@ TEST(Product, ResidualsAndScales) {
       const ProbeParams& p = r.params;
       const std::vector<double> want = cells_of(call.a, call.b, call.p, call.seed, p.classes);
       std::vector<double> z;
-      float peak_of_all = 0.0f;
       const auto peaks = read_array<float>(p.line_peak, static_cast<uint64_t>(p.lines));
+      const auto medians = read_array<float>(p.line_median, static_cast<uint64_t>(p.lines));
+      const auto peak_shares = read_array<float>(p.line_peak_share, static_cast<uint64_t>(p.lines));
+      const auto dots = read_array<float>(p.line_dots, static_cast<uint64_t>(p.lines) * p.vectors);
+      float worst = 0.0f;
       for (int64_t line = 0; line < p.lines; ++line) {
         double peak = 0.0;
+        std::vector<double> of_line;
         for (uint32_t c = 0; c < p.classes; ++c) {
           const size_t cell = (static_cast<size_t>(line) * p.classes + c) * (kDraws + 1);
           for (uint32_t d = 0; d < kDraws; ++d) {
@@ -229,8 +252,13 @@ TEST(Product, ResidualsAndScales) {
                       residual_bound(call, p, line, c))
                 << name_of(kind) << " line " << line << " class " << c;
             if (want[cell + kDraws] > 0.0 && p.batch == 1) {
+              // The verifier's own rounding on top (MATH.md "residual").
+              const double verifier =
+                  static_cast<double>(p.verifier_scale) * kU *
+                  static_cast<double>(dots[static_cast<size_t>(line) * p.vectors + d * p.classes + c]);
               z.push_back(std::fabs(static_cast<double>(r.cells[cell + d])) /
-                          static_cast<double>(r.cells[cell + kDraws]));
+                          std::hypot(static_cast<double>(r.cells[cell + kDraws]), verifier));
+              if (z.back() > 0.0) of_line.push_back(z.back());
               peak = std::max(peak, z.back());
             }
           }
@@ -241,7 +269,16 @@ TEST(Product, ResidualsAndScales) {
         if (p.batch == 1) {
           ASSERT_NEAR(static_cast<double>(peaks[static_cast<size_t>(line)]), peak, peak * 0x1p-21);
         }
-        peak_of_all = std::max(peak_of_all, peaks[static_cast<size_t>(line)]);
+        if (p.batch == 1 && p.plan == Plan::kLine) {
+          const auto index = static_cast<size_t>(line);
+          std::sort(of_line.begin(), of_line.end());
+          const double median = of_line.size() < 8 ? 0.0 : of_line[(of_line.size() - 1) / 2];
+          ASSERT_NEAR(static_cast<double>(medians[index]), median, median * 0x1p-21);
+          const double share = peak_share_of(call, line);
+          ASSERT_NEAR(static_cast<double>(peak_shares[index]), share, share * 0x1p-18);
+          const float limit = look_limit(p.look_scale, r.verdict.sigma, medians[index], peak_shares[index]);
+          worst = std::max(worst, p.look_scale * (peaks[index] / limit));
+        }
       }
       if (p.batch == 1 && p.plan == Plan::kLine) {
         std::erase(z, 0.0);  // exact cells say nothing of the others
@@ -250,7 +287,7 @@ TEST(Product, ResidualsAndScales) {
         const double high = std::max(0.5, reference::sigma_of(z, 5.0));
         ASSERT_GE(static_cast<double>(r.verdict.sigma_measured), low - 0x1p-8);
         ASSERT_LE(static_cast<double>(r.verdict.sigma_measured), high + 0x1p-8);
-        ASSERT_EQ(r.verdict.worst, peak_of_all / r.verdict.sigma);
+        ASSERT_EQ(r.verdict.worst, worst);
       }
       ASSERT_EQ(r.outcome, Outcome::kClean) << name_of(kind) << " " << shape.n1 << "x" << shape.n2 << "x" << shape.n3;
       ASSERT_EQ(r.verdict.lines_dirty, p.plan == Plan::kRecompute ? static_cast<uint64_t>(p.lines) : 0u);

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// What a line's largest residual may be: lines of few addends and lines noisier than their product are not looked at,
+// and the verifier's own rounding is no fault. Each with the product that is looked at without it.
+#include "kernels/look.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "tests/stage/device.h"
+#include "tests/stage/direct_probe.h"
+#include "tests/stage/engine_product.h"
+
+namespace sdcguard::stage {
+namespace {
+
+using reference::Kind;
+using reference::Matrix;
+using reference::Order;
+using reference::Random;
+
+// T = 8, sigma = 2. One addend: twice that; five alike: half as much again. A line whose median says sigma 3 or less is
+// like the product's others; one of 4.5 is held to 3, one of any more to twice sigma.
+TEST(Look, TheLimitOfALine) {
+  EXPECT_EQ(look_limit(8, 2, 0, 0), 16);
+  EXPECT_EQ(look_limit(8, 2, 0, 1), 32);
+  EXPECT_EQ(look_limit(8, 2, 0, 0.4f), 32);
+  EXPECT_FLOAT_EQ(look_limit(8, 2, 0, 0.2f), 24);
+  EXPECT_EQ(look_limit(8, 2, 3 / 1.4826f, 0), 16);
+  EXPECT_FLOAT_EQ(look_limit(8, 2, 4.5f / 1.4826f, 0), 24);
+  EXPECT_EQ(look_limit(8, 2, 1000, 0), 32);
+  EXPECT_EQ(look_limit(8, 2, 1000, 1), 64);
+}
+
+// A clean product but for one line, whose entries all err by six times as much as the others', far below what would be
+// named.
+TEST(Look, ALineNoisierThanTheProductIsHeldToItsOwnScale) {
+  int looked_at_without = 0;
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    Call call;
+    call.seed = seed;
+    call.a = Matrix(256, 512);
+    call.b = Matrix(512, 256);
+    fill(Kind::kGauss, call.type, seed, call.a, call.b);
+    call.p = multiply(Order::kRounded16, call.a, call.b);
+    Random random(seed);
+    for (int64_t j = 0; j < 256; ++j) {
+      call.p.at(9, j) += static_cast<float>(random.gauss()) * 12.0f * 0x1p-24f * std::sqrt(512.0f);
+    }
+    const Result r = run(call);
+    EXPECT_EQ(r.outcome, Outcome::kClean) << seed;
+    const float peak = read_array<float>(r.params.line_peak, 256)[9];
+    looked_at_without += peak > look_limit(r.params.look_scale, r.verdict.sigma, 0, 0) ? 1 : 0;
+  }
+  EXPECT_GE(looked_at_without, 6);
+}
+
+// An FP8 product on a device that is exact for it, a few channels a hundred times the others.
+class OutlierChannels : public testing::Test {
+ protected:
+  DirectResult probe(uint64_t draw, float verifier_scale = -1) {
+    ProbePlan plan = plan_;
+    plan.params.seed = kSeed * 8 + draw;
+    if (verifier_scale >= 0) plan.params.verifier_scale = verifier_scale;
+    DirectResult result;
+    probe_.run({&plan.params, call_.a.values.data(), call_.b.values.data(), call_.p.values.data()}, &result);
+    return result;
+  }
+  void SetUp() override {
+    const std::string order = "b200";
+    const Family* family = nullptr;
+    for (const Family& one : families()) {
+      if (std::string(one.name) == "e4m3 fast") family = &one;
+    }
+    ASSERT_NE(family, nullptr);
+    call_.a = Matrix(48, 160);
+    call_.b = Matrix(160, 35000);
+    fill(Kind::kOutlierChannels, family->a, kSeed, call_.a, call_.b);
+    call_.p = engine_product(*family, order, call_.a, call_.b);
+    ProbeRequest request{};
+    request.n1 = 48;
+    request.n2 = 160;
+    request.n3 = 35000;
+    request.batch = 1;
+    request.a = {.address = 256, .row_stride = 160, .col_stride = 1, .batch_stride = 0, .type = family->a};
+    request.b = {.address = 256, .row_stride = 35000, .col_stride = 1, .batch_stride = 0, .type = family->b};
+    request.c_apart = true;
+    request.mode = Mode::kRepair;
+    request.accumulator = family->accumulator;
+    request.tensor_core = tensor_core_of(compute_major_of(order), family->a);
+    request.sm_count = 132;
+    plan_ = make_plan(request);
+    ASSERT_TRUE(plan_.usable());
+  }
+
+  static constexpr uint64_t kSeed = 284;
+  Call call_;
+  ProbePlan plan_;
+  DirectProbe probe_;
+};
+
+TEST_F(OutlierChannels, LinesOfFewAddendsAreQuiet) {
+  const DirectResult result = probe(0);
+  EXPECT_TRUE(result.dirty.empty());
+  int looked_at_without = 0;
+  for (size_t line = 0; line < result.line_peak.size(); ++line) {
+    const float without = look_limit(plan_.params.look_scale, result.sigma, result.line_median[line], 0);
+    looked_at_without += result.line_peak[line] > without ? 1 : 0;
+  }
+  EXPECT_GE(looked_at_without, 1);
+}
+
+TEST_F(OutlierChannels, TheVerifiersOwnRoundingIsInTheScale) {
+  // All that is wrong with the loudest line is its dots: the product's own errors are a sixth of u of its size.
+  EXPECT_LT(probe(7).worst, 0.5f * plan_.params.look_scale);
+  EXPECT_GT(probe(7, 0.0f).worst, 0.9f * plan_.params.look_scale);
+}
+
+}  // namespace
+}  // namespace sdcguard::stage
