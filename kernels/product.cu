@@ -399,22 +399,25 @@ SDCGUARD_DEVICE float block_sum_row(const ProbeParams& p, const FinishScalars<fl
 // Lower median of a line's |r| / s that are neither 0 nor infinite, by one warp: of `count` values in `ratios`, 0 for
 // those that do not take part. 0 where they are fewer than kLineCells.
 SDCGUARD_DEVICE float line_median(const Shared<float>& ratios, uint32_t count) {
-  float mine[kMaxClasses * kDraws / kWarp];
-  uint32_t rank[kMaxClasses * kDraws / kWarp] = {};
-  const uint32_t held = (count + kWarp - 1) / kWarp;
-  for (uint32_t i = 0; i < held; ++i) mine[i] = i * kWarp + lane() < count ? ratios[i * kWarp + lane()] : 0.0f;
+  constexpr uint32_t kHeld = kMaxClasses * kDraws / kWarp;  // by a lane, at most
+  float mine[kHeld];
+  uint32_t rank[kHeld] = {};
+  SDCGUARD_UNROLL
+  for (uint32_t i = 0; i < kHeld; ++i) mine[i] = i * kWarp + lane() < count ? ratios[i * kWarp + lane()] : 0.0f;
   uint32_t taking_part = 0;
   for (uint32_t other = 0; other < count; ++other) {
     const float value = ratios[other];
     if (!(value > 0.0f)) continue;
     ++taking_part;
-    for (uint32_t i = 0; i < held; ++i) {
+    SDCGUARD_UNROLL
+    for (uint32_t i = 0; i < kHeld; ++i) {
       if (value < mine[i] || (value == mine[i] && other < i * kWarp + lane())) ++rank[i];
     }
   }
   if (taking_part < kLineCells) return 0.0f;
   float median = 0.0f;
-  for (uint32_t i = 0; i < held; ++i) {
+  SDCGUARD_UNROLL
+  for (uint32_t i = 0; i < kHeld; ++i) {
     if (mine[i] > 0.0f && rank[i] == (taking_part - 1) / 2) median = mine[i];
   }
   return warp_max(median);

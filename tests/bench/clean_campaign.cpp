@@ -40,7 +40,7 @@ using reference::Random;
 
 constexpr double kLooksAllowed = 1e-4;  // of clean probes (MATH.md "look")
 constexpr uint64_t kProbes = 8;         // of one product, each with signs of its own
-constexpr double kTailLimit = 4.0;      // of |z| / sigma: what is beyond is kept
+constexpr double kTailLimit = 3.0;      // of |z| / sigma: what is beyond is kept
 constexpr size_t kTailKept = 4'000'000;
 
 struct Shape {
