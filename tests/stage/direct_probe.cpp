@@ -343,6 +343,7 @@ void DirectProbe::product(const DirectCall& call, DirectResult* result) {
   result->line_median.resize(lines);
   result->residuals.resize(lines * c * kDraws);
   result->scales.resize(lines * c);
+  result->cell_scales.resize(lines * c * kDraws);
   for (int64_t line = 0; line < p.n1; ++line) {
     const float* const row = call.p + line * p.n3;
     std::array<double, kSlots> total[kDraws] = {};
@@ -413,6 +414,7 @@ void DirectProbe::product(const DirectCall& call, DirectResult* result) {
         }
         line_peak = SDCGUARD_EXCEEDS(z, line_peak) ? z : line_peak;
         result->residuals[cell * kDraws + d] = static_cast<float>(residual);
+        result->cell_scales[cell * kDraws + d] = static_cast<float>(wide);
       }
       result->scales[cell] = static_cast<float>(s);
     }

@@ -27,6 +27,7 @@ struct DirectCall {
 struct DirectResult {
   std::vector<float> residuals;        // [line][class][draw], as ProbeParams::cells has them
   std::vector<float> scales;           // [line][class]: s
+  std::vector<float> cell_scales;      // [line][class][draw]: what |r| is divided by, s and the verifier's own rounding
   std::vector<float> line_peak;        // largest |r| / s of each line; Inf: its sum is wrong
   std::vector<float> line_median;      // of the line's |r| / s; 0: too few
   std::vector<float> line_peak_share;  // energy of its largest addend over that of all

@@ -274,6 +274,46 @@ def clean_campaign(lines):
     return judge
 
 
+def detection_floor(output):
+    rows = read_json((output.scratch / "floor.json").read_text())["floors"]
+    blocks = [row for row in rows if row.get("blocks")]
+    lines = [row for row in rows if row.get("plan")]
+    stated = [row for row in lines if (row["n1"], row["n2"], row["n3"]) == (1024, 4096, 1024)]
+    blocked = [row["floor"] for row in stated if row["order"] == "rounded16"]
+    chained = [row["floor"] for row in stated if row["type"] == "f32"]
+    if len(blocked) != 1 or len(chained) != 1 or len(blocks) != 2:
+        raise Unreadable("not the rows of detection_floor")
+    return Judgement(
+        f"1024x4096x1024: {blocked[0]:.1e} rms in rounded blocks, {chained[0]:.1e} in one chain of FP32 FMAs; "
+        + ", ".join(f"{row['type']} as delivered {row['floor']:.3f}" for row in blocks)
+        + f"; planted beyond the floor and seen: {sum(row['seen'] for row in lines)} of "
+        f"{sum(row['planted'] for row in lines)}",
+        {
+            "rounded blocks at most 1e-4": blocked[0] <= 1e-4,
+            "FP32 operands at most 1e-4": chained[0] <= 1e-4,
+            "16 bits within 1.3 of the figures": all(row["floor"] <= 1.3 * row["stated"] for row in blocks),
+            "what is beyond is seen": all(row["seen"] + 4 >= row["planted"] > 0 for row in lines),
+        },
+    )
+
+
+def wide_faults(output):
+    got = read_json((output.scratch / "wide.json").read_text())
+    rows = got["rows"]
+    shapes = {(row["n1"], row["n2"], row["n3"]) for row in rows}
+    patterns = {row["pattern"] for row in rows}
+    worst = min(rows, key=lambda row: row["caught"])
+    return Judgement(
+        f"{got['caught']} of {got['trials']} caught over {len(shapes)} shapes and {', '.join(sorted(patterns))}; "
+        f"fewest {worst['caught']} of {worst['trials']} ({worst['pattern']}, {worst['size']:g} rms)",
+        {
+            "three shapes and five patterns": len(shapes) == 3 and len(patterns) == 5,
+            "forty trials of each": all(row["trials"] == 40 for row in rows),
+            "all are caught": all(row["caught"] == row["trials"] for row in rows),
+        },
+    )
+
+
 def symbol_audit(output):
     match = re.search(r"^symbol_audit: (\d+) libraries, (\d+) symbols in the table, (\d+) wrong$", output.out, re.M)
     if not match:

@@ -492,6 +492,26 @@ class Rows:
             needs=["$B/bin/clean_campaign"],
             timeout=4 * 3600,
         )
+        floor = "$B/bin/detection_floor --brief --json $T/floor.json"
+        yield Row(
+            "detection-floor",
+            "99% of single wrong entries of 1e-4 of the product's root mean square are looked at, 1024x4096x1024 Gaussian "
+            "FP32; 16-bit outputs as delivered within 1.3 x of the published sizes.",
+            floor,
+            judge.detection_floor,
+            [Mutation("twice the look threshold", f"{floor} --threshold 2", "rounded blocks at most 1e-4")],
+            needs=["$B/bin/detection_floor"],
+        )
+        wide = "$B/bin/wide_faults --json $T/wide.json"
+        yield Row(
+            "wide-faults",
+            "Wrong columns, rows, tiles, one entry a row and all entries, at each of three shapes and three sizes: 40 of 40 "
+            "are caught.",
+            wide,
+            judge.wide_faults,
+            [Mutation("sigma without the cap of its history", f"{wide} --no-cap", "all are caught")],
+            needs=["$B/bin/wide_faults"],
+        )
         yield self.test_row(
             "tail",
             "The threshold of a stated rate covers the true one in at least 95% of 200 repetitions, on a planted Gaussian "
