@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tools/hostcuda/gemm/faults.h"
+
 namespace sdcguard::stage {
 namespace {
 
@@ -44,10 +46,25 @@ std::vector<unsigned char> raw_of(const reference::MatrixOf<V>& m, DataType type
   return bytes;
 }
 
+struct Faults {
+  std::string plan;
+  uint64_t number;
+  std::vector<std::string>* injected;
+};
+
+class Lines : public gemm::FaultLog {
+ public:
+  explicit Lines(std::vector<std::string>* lines) : lines_(lines) {}
+  void write(const std::string& line) override { lines_->push_back(line); }
+
+ private:
+  std::vector<std::string>* lines_;
+};
+
 // P = A B of row-major matrices: the engine's column-major product of the transposes, B first.
 template <typename V, typename Sum>
 reference::MatrixOf<V> product_of(const Family& family, const std::string& name, const reference::MatrixOf<V>& a,
-                                  const reference::MatrixOf<V>& b) {
+                                  const reference::MatrixOf<V>& b, const Faults* faults = nullptr) {
   gemm::Order order;
   std::string error;
   if (!gemm::parse_order(name, &order, &error)) {
@@ -69,6 +86,17 @@ reference::MatrixOf<V> product_of(const Family& family, const std::string& name,
   product.out_ld = b.cols;
   product.out_stride = b.cols * a.rows;
   gemm::compute_product(order, 1, product);
+  if (faults != nullptr) {
+    gemm::FaultPlan plan;
+    if (!gemm::parse_fault_plan(faults->plan, "faults", &plan, &error)) {
+      std::fprintf(stderr, "%s\n", error.c_str());
+      std::exit(2);
+    }
+    product.index = faults->number;
+    Lines lines(faults->injected);
+    std::vector<gemm::Skipped> skipped;
+    gemm::inject_faults(plan, order, product, &lines, &skipped);
+  }
   reference::MatrixOf<V> p(a.rows, b.cols);
   for (size_t i = 0; i < sums.size(); ++i) p.values[i] = static_cast<V>(sums[i]);
   return p;
@@ -120,6 +148,13 @@ reference::WideMatrix engine_product(const Family& family, const std::string& or
                                      const reference::WideMatrix& b) {
   return family.a == DataType::kF64 ? product_of<double, double>(family, order, a, b)
                                     : product_of<double, int32_t>(family, order, a, b);
+}
+
+reference::Matrix faulty_product(const Family& family, const std::string& order, const reference::Matrix& a,
+                                 const reference::Matrix& b, const std::string& faults, uint64_t number,
+                                 std::vector<std::string>* injected) {
+  const Faults planned = {faults, number, injected};
+  return product_of<float, float>(family, order, a, b, &planned);
 }
 
 }  // namespace sdcguard::stage

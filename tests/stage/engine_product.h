@@ -30,6 +30,11 @@ uint32_t compute_major_of(const std::string& order);
 // P = A B in the order of that name, on one thread. Ends the program where there is no such order.
 reference::Matrix engine_product(const Family& family, const std::string& order, const reference::Matrix& a,
                                  const reference::Matrix& b);
+// The same with the faults of a plan (tools/hostcuda/gemm/faults.h), which draws them by `number`. injected: lines of
+// the injection log, whose row is the column of P and whose col is its row.
+reference::Matrix faulty_product(const Family& family, const std::string& order, const reference::Matrix& a,
+                                 const reference::Matrix& b, const std::string& faults, uint64_t number,
+                                 std::vector<std::string>* injected);
 // FP64, and INT8 to INT32.
 reference::WideMatrix engine_product(const Family& family, const std::string& order, const reference::WideMatrix& a,
                                      const reference::WideMatrix& b);

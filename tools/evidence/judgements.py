@@ -297,6 +297,33 @@ def detection_floor(output):
     )
 
 
+def fault_campaign(output):
+    exponents, any_bit = read_json((output.scratch / "faults.json").read_text())["parts"]
+
+    def share(part):
+        return part["right"] / part["counted"] if part["counted"] else 0.0
+
+    types = ", ".join(
+        f"{name} {pair['right'] / pair['counted']:.4f}"
+        for name, pair in exponents["groups"].items()
+        if name in ("bf16", "f16", "f32", "tf32", "e4m3", "gauss")
+    )
+    return Judgement(
+        f"bits 20 to 30: {exponents['right']} of {exponents['counted']} delivered right, {share(exponents):.4f} ({types}); "
+        f"any bit above the entry bound: {any_bit['right']} of {any_bit['counted']}, {share(any_bit):.4f}; "
+        f"clean entries named: {exponents['accused'] + any_bit['accused']}",
+        {
+            "bits 20 to 30: at least 0.9995": share(exponents) >= exponents["least"],
+            "any bit: at least 0.99": share(any_bit) >= any_bit["least"],
+            "no clean entry is named": exponents["accused"] + any_bit["accused"] == 0,
+            "every miss is explained": all(
+                part["right"] + part["below_look"] + part["hidden"] == part["counted"] > 0
+                for part in (exponents, any_bit)
+            ),
+        },
+    )
+
+
 def wide_faults(output):
     got = read_json((output.scratch / "wide.json").read_text())
     rows = got["rows"]

@@ -502,6 +502,18 @@ class Rows:
             [Mutation("twice the look threshold", f"{floor} --threshold 2", "rounded blocks at most 1e-4")],
             needs=["$B/bin/detection_floor"],
         )
+        faults = "$B/bin/fault_campaign --json $T/faults.json"
+        count = 20_000 if self.options.long else 2_000
+        yield Row(
+            "accumulator-faults",
+            f"{count:,} accumulator faults at random places in every order, format and kind of data: of bits 20 to 30 at "
+            "least 0.9995 are delivered right, of any bit at least 0.99 of those above the entry bound; every miss is "
+            "explained.",
+            f"{faults} --faults {count}",
+            judge.fault_campaign,
+            [Mutation("no product pass", f"{faults} --faults 200 --no-product", "every miss is explained")],
+            needs=["$B/bin/fault_campaign"],
+        )
         wide = "$B/bin/wide_faults --json $T/wide.json"
         yield Row(
             "wide-faults",
