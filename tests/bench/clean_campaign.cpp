@@ -85,15 +85,7 @@ struct Options {
 
 class Campaign {
  public:
-  explicit Campaign(Options options) : options_(std::move(options)) {
-    for (const Family& family : families()) {
-      const bool floats = family.accumulator == Accumulator::kF32 || family.accumulator == Accumulator::kF32Fast;
-      if (floats) families_.push_back(&family);
-    }
-    kinds_.assign(std::begin(reference::kKinds), std::end(reference::kKinds));
-    kinds_.insert(kinds_.end(), std::begin(reference::kStructuredKinds), std::end(reference::kStructuredKinds));
-    measured_.limit = kTailLimit;
-  }
+  explicit Campaign(Options options) : options_(std::move(options)) { measured_.limit = kTailLimit; }
 
   int run() {
     const auto started = std::chrono::steady_clock::now();
@@ -133,20 +125,14 @@ class Campaign {
     call.tensor_core = tensor_core_of(compute_major_of(order), family.a);
     call.a = Matrix(shape.n1, shape.n2);
     call.b = Matrix(shape.n2, shape.n3);
-    if (family.a == family.b) {
-      fill(kind, family.a, seed, call.a, call.b);
-    } else {
-      Matrix other_a = call.a, other_b = call.b;
-      fill(kind, family.a, seed, call.a, other_b);
-      fill(kind, family.b, seed, other_a, call.b);
-    }
+    fill_operands(kind, family, seed, call.a, call.b);
     call.p = engine_product(family, order, call.a, call.b);
     if (options_.wrong) {
       float& entry = call.p.values[static_cast<size_t>(random.below(std::ssize(call.p.values)))];
       entry = 2 * entry + 1000 * largest_of(call.p);
     }
 
-    ProbePlan plan = make_plan(request_of(call));
+    ProbePlan plan = make_plan(request_of(family, order, shape.n1, shape.n2, shape.n3));
     if (!plan.usable() || plan.params.plan != Plan::kLine) {
       std::fprintf(stderr, "clean_campaign: a shape without a line plan\n");
       std::exit(2);
@@ -185,31 +171,6 @@ class Campaign {
     float largest = 0;
     for (const float v : m.values) largest = std::max(largest, std::fabs(v));
     return largest;
-  }
-
-  static ProbeRequest request_of(const Call& call) {
-    ProbeRequest request{};
-    request.n1 = call.a.rows;
-    request.n2 = call.a.cols;
-    request.n3 = call.b.cols;
-    request.batch = 1;
-    const auto view = [](const Matrix& m, DataType type) {
-      MatrixView dense{};
-      dense.address = 256;
-      dense.row_stride = m.cols;
-      dense.col_stride = 1;
-      dense.type = type;
-      return dense;
-    };
-    request.a = view(call.a, call.type);
-    request.b = view(call.b, call.type_b == DataType::kNone ? call.type : call.type_b);
-    request.c_apart = true;
-    request.mode = Mode::kRepair;
-    request.rounding = call.rounding;
-    request.accumulator = call.accumulator;
-    request.tensor_core = call.tensor_core;
-    request.sm_count = call.sm_count;
-    return request;
   }
 
   void keep_tail(uint64_t product, float threshold) {
@@ -296,8 +257,8 @@ class Campaign {
   static constexpr double kTableCells[] = {64, 512, 4096, 32768, 65536, 1048576};
 
   Options options_;
-  std::vector<const Family*> families_;
-  std::vector<Kind> kinds_;
+  std::vector<const Family*> families_ = float_families();
+  std::vector<Kind> kinds_ = all_kinds();
   DirectProbe probe_;
   DirectResult result_;
   Counted all_;

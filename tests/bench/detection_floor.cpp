@@ -74,10 +74,6 @@ double floor_of(std::vector<double> sizes, double share = kShare) {
   return *at;
 }
 
-MatrixView dense(const Matrix& m, DataType type) {
-  return {.address = 256, .row_stride = m.cols, .col_stride = 1, .batch_stride = 0, .type = type};
-}
-
 class Floors {
  public:
   explicit Floors(Options options) : options_(std::move(options)) {}
@@ -104,34 +100,14 @@ class Floors {
   }
 
  private:
-  const Family& family_of_name(const std::string& name) {
-    for (const Family& one : families()) {
-      if (name == one.name) return one;
-    }
-    std::fprintf(stderr, "detection_floor: no family %s\n", name.c_str());
-    std::exit(2);
-  }
-
   // `stated`: the shape that a limit is given for, with other numbers of classes beside the plan's.
   void line_plan(const Shape& shape, const std::string& type, const std::string& order, bool stated) {
-    const Family& family = family_of_name(type);
+    const Family& family = family_named(type);
     Matrix a(shape.n1, shape.n2), b(shape.n2, shape.n3);
     fill(Kind::kGauss, family.a, 7, a, b);
     const Matrix p = engine_product(family, order, a, b);
     const double rms = rms_of(p);
-    ProbeRequest request{};
-    request.n1 = shape.n1;
-    request.n2 = shape.n2;
-    request.n3 = shape.n3;
-    request.batch = 1;
-    request.a = dense(a, family.a);
-    request.b = dense(b, family.b);
-    request.c_apart = true;
-    request.mode = Mode::kRepair;
-    request.accumulator = family.accumulator;
-    request.tensor_core = tensor_core_of(compute_major_of(order), family.a);
-    request.sm_count = 132;
-    const ProbePlan plan = make_plan(request);
+    const ProbePlan plan = make_plan(request_of(family, order, shape.n1, shape.n2, shape.n3));
     if (!plan.usable() || plan.params.plan != Plan::kLine) {
       std::fprintf(stderr, "detection_floor: a shape without a line plan\n");
       std::exit(2);
@@ -232,7 +208,7 @@ class Floors {
     call.a = Matrix(kN1, kN2);
     call.b = Matrix(kN2, kN3);
     fill(Kind::kGauss, type, 7, call.a, call.b);
-    call.p = engine_product(family_of_name(type == DataType::kBF16 ? "bf16" : "f16"), "h100", call.a, call.b);
+    call.p = engine_product(family_named(type == DataType::kBF16 ? "bf16" : "f16"), "h100", call.a, call.b);
     for (float& v : call.p.values) v = reference::round_to(type, static_cast<double>(v));
     const Result r = stage::run(call);
     if (r.params.plan != Plan::kBlockSums) std::exit(2);

@@ -55,14 +55,7 @@ struct Counted {
 class FaultCampaign {
  public:
   FaultCampaign(uint64_t faults, uint64_t seed, bool without_product)
-      : faults_(faults), seed_(seed), without_product_(without_product) {
-    for (const Family& family : families()) {
-      const bool floats = family.accumulator == Accumulator::kF32 || family.accumulator == Accumulator::kF32Fast;
-      if (floats) families_.push_back(&family);
-    }
-    kinds_.assign(std::begin(reference::kKinds), std::end(reference::kKinds));
-    kinds_.insert(kinds_.end(), std::begin(reference::kStructuredKinds), std::end(reference::kStructuredKinds));
-  }
+      : faults_(faults), seed_(seed), without_product_(without_product) {}
 
   int run(const std::string& json) {
     Json out = Json::array();
@@ -120,13 +113,7 @@ class FaultCampaign {
     call.records = true;
     call.a = Matrix(shape.n1, shape.n2);
     call.b = Matrix(shape.n2, shape.n3);
-    if (family.a == family.b) {
-      fill(kind, family.a, number, call.a, call.b);
-    } else {
-      Matrix other_a = call.a, other_b = call.b;
-      fill(kind, family.a, number, call.a, other_b);
-      fill(kind, family.b, number, other_a, call.b);
-    }
+    fill_operands(kind, family, number, call.a, call.b);
     const Matrix clean = engine_product(family, order, call.a, call.b);
     std::vector<std::string> injected;
     call.p = faulty_product(family, order, call.a, call.b,
@@ -218,8 +205,8 @@ class FaultCampaign {
 
   uint64_t faults_, seed_;
   bool without_product_;
-  std::vector<const Family*> families_;
-  std::vector<Kind> kinds_;
+  std::vector<const Family*> families_ = float_families();
+  std::vector<Kind> kinds_ = all_kinds();
 };
 
 }  // namespace

@@ -89,19 +89,7 @@ class WideFaults {
     double squares = 0;
     for (const float v : p_.values) squares += static_cast<double>(v) * static_cast<double>(v);
     rms_ = std::sqrt(squares / static_cast<double>(p_.values.size()));
-    ProbeRequest request{};
-    request.n1 = shape.n1;
-    request.n2 = shape.n2;
-    request.n3 = shape.n3;
-    request.batch = 1;
-    request.a = {.address = 256, .row_stride = shape.n2, .col_stride = 1, .batch_stride = 0, .type = family.a};
-    request.b = {.address = 256, .row_stride = shape.n3, .col_stride = 1, .batch_stride = 0, .type = family.b};
-    request.c_apart = true;
-    request.mode = Mode::kRepair;
-    request.accumulator = family.accumulator;
-    request.tensor_core = tensor_core_of(compute_major_of("rounded16"), family.a);
-    request.sm_count = 132;
-    plan_ = make_plan(request);
+    plan_ = make_plan(request_of(family, "rounded16", shape.n1, shape.n2, shape.n3));
     if (!plan_.usable() || plan_.params.plan != Plan::kLine) std::exit(2);
   }
 

@@ -132,6 +132,54 @@ const std::vector<Family>& families() {
   return all;
 }
 
+std::vector<const Family*> float_families() {
+  std::vector<const Family*> all;
+  for (const Family& family : families()) {
+    const bool floats = family.accumulator == Accumulator::kF32 || family.accumulator == Accumulator::kF32Fast;
+    if (floats) all.push_back(&family);
+  }
+  return all;
+}
+
+const Family& family_named(const std::string& name) {
+  for (const Family& family : families()) {
+    if (name == family.name) return family;
+  }
+  std::fprintf(stderr, "no type of product is named %s\n", name.c_str());
+  std::exit(2);
+}
+
+std::vector<reference::Kind> all_kinds() {
+  std::vector<reference::Kind> kinds(std::begin(reference::kKinds), std::end(reference::kKinds));
+  kinds.insert(kinds.end(), std::begin(reference::kStructuredKinds), std::end(reference::kStructuredKinds));
+  return kinds;
+}
+
+void fill_operands(reference::Kind kind, const Family& family, uint64_t seed, reference::Matrix& a,
+                   reference::Matrix& b) {
+  if (family.a == family.b) return fill(kind, family.a, seed, a, b);
+  reference::Matrix other_a = a, other_b = b;
+  fill(kind, family.a, seed, a, other_b);
+  fill(kind, family.b, seed, other_a, b);
+}
+
+ProbeRequest request_of(const Family& family, const std::string& order, int64_t n1, int64_t n2, int64_t n3) {
+  ProbeRequest request{};
+  request.n1 = n1;
+  request.n2 = n2;
+  request.n3 = n3;
+  request.batch = 1;
+  request.a = {.address = 256, .row_stride = n2, .col_stride = 1, .batch_stride = 0, .type = family.a};
+  request.b = {.address = 256, .row_stride = n3, .col_stride = 1, .batch_stride = 0, .type = family.b};
+  request.c_apart = true;
+  request.mode = Mode::kRepair;
+  request.rounding = family.rounding;
+  request.accumulator = family.accumulator;
+  request.tensor_core = tensor_core_of(compute_major_of(order), family.a);
+  request.sm_count = 2;
+  return request;
+}
+
 uint32_t compute_major_of(const std::string& order) {
   return order.starts_with("v100")                               ? 7
          : order.starts_with("a100") || order.starts_with("ada") ? 8

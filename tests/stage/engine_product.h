@@ -23,6 +23,19 @@ struct Family {
   std::vector<const char*> orders;
 };
 const std::vector<Family>& families();
+// Those whose products are FP32 sums of floats.
+std::vector<const Family*> float_families();
+// Ends the program where there is none of that name.
+const Family& family_named(const std::string& name);
+// The plain kinds of data, then the structured ones.
+std::vector<reference::Kind> all_kinds();
+
+// Operands of a kind, each in its own type.
+void fill_operands(reference::Kind kind, const Family& family, uint64_t seed, reference::Matrix& a,
+                   reference::Matrix& b);
+
+// The request for a dense product of n1 x n2 by n2 x n3 in scratch, with nothing to deliver, on the order's device.
+ProbeRequest request_of(const Family& family, const std::string& order, int64_t n1, int64_t n2, int64_t n3);
 
 // Of the device that an order stands for.
 uint32_t compute_major_of(const std::string& order);

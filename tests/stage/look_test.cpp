@@ -69,28 +69,12 @@ class OutlierChannels : public testing::Test {
   }
   void SetUp() override {
     const std::string order = "b200";
-    const Family* family = nullptr;
-    for (const Family& one : families()) {
-      if (std::string(one.name) == "e4m3 fast") family = &one;
-    }
-    ASSERT_NE(family, nullptr);
+    const Family& family = family_named("e4m3 fast");
     call_.a = Matrix(48, 160);
     call_.b = Matrix(160, 35000);
-    fill(Kind::kOutlierChannels, family->a, kSeed, call_.a, call_.b);
-    call_.p = engine_product(*family, order, call_.a, call_.b);
-    ProbeRequest request{};
-    request.n1 = 48;
-    request.n2 = 160;
-    request.n3 = 35000;
-    request.batch = 1;
-    request.a = {.address = 256, .row_stride = 160, .col_stride = 1, .batch_stride = 0, .type = family->a};
-    request.b = {.address = 256, .row_stride = 35000, .col_stride = 1, .batch_stride = 0, .type = family->b};
-    request.c_apart = true;
-    request.mode = Mode::kRepair;
-    request.accumulator = family->accumulator;
-    request.tensor_core = tensor_core_of(compute_major_of(order), family->a);
-    request.sm_count = 132;
-    plan_ = make_plan(request);
+    fill(Kind::kOutlierChannels, family.a, kSeed, call_.a, call_.b);
+    call_.p = engine_product(family, order, call_.a, call_.b);
+    plan_ = make_plan(request_of(family, order, 48, 160, 35000));
     ASSERT_TRUE(plan_.usable());
   }
 
