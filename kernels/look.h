@@ -16,16 +16,13 @@ inline constexpr uint32_t kLineCells = 8;           // cells not 0 that a line n
 inline constexpr float kMedianToSigma = 1.4826f;    // sigma of a Gaussian over the median of its magnitude
 inline constexpr float kLineNoisier = 1.0f / 1.5f;  // half as noisy again as the product is like all others
 inline constexpr float kLineMost = 2.0f;            // no line's scale is more than this times the product's
-inline constexpr float kFewAddends = 2.5f;          // a line of so many equal addends, or fewer, is held to twice T
 
 // sigma: of the product, as used. median: of the line's |r| / s that are not 0; 0 where they are too few.
-// concentration: the energy of the line's largest addend over that of all; 1 where one makes it, 1/m for m alike.
-SDCGUARD_BOTH float look_limit(float threshold, float sigma, float median, float concentration) {
+SDCGUARD_BOTH float look_limit(float threshold, float sigma, float median) {
   float scale = median * (kMedianToSigma * kLineNoisier);
   if (!(scale > sigma)) scale = sigma;
   if (scale > kLineMost * sigma) scale = kLineMost * sigma;
-  const float few = kFewAddends * concentration;
-  return threshold * (1.0f + (few < 1.0f ? few : 1.0f)) * scale;
+  return threshold * scale;
 }
 
 }  // namespace sdcguard

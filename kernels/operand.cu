@@ -53,7 +53,6 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
   SDCGUARD_SHARED(T, 2 * kSteps * kRows, step_sums);  // [parity][step][row]
   SDCGUARD_SHARED(double, kSteps* kRows, energies);   // [step][row]
   SDCGUARD_SHARED(double, kSteps* kRows, reaches);    // [step][row]
-  SDCGUARD_SHARED(T, kSteps * kRows, summits);        // [step][row]
   SDCGUARD_SHARED(uint32_t, kRows, bad_rows);         // bit 0: not finite; bit 1: out of range
   const uint32_t t = thread_index();
   const uint64_t shift = fold_shift(p);
@@ -96,7 +95,6 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
       for (uint32_t i = 0; i < 16; ++i) hi[i] = lo[i] = T{0};
       double energy = 0.0;       // of row t % 32, step t / 32 of each chunk
       double reach = 0.0;        // sum of |A| rms of the same
-      T summit = 0;              // the largest of them
       double running = 0.0;      // P_t of row t, t < 32
       double mean_energy = 0.0;  // sum of P_t^2
       if (scales && t < kRows) bad_rows[t] = 0;
@@ -163,7 +161,6 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
                 squares = fma(e, e, squares);
                 peak = max_of(peak, e);
               }
-              summit = max_of(summit, peak);
               // n3 of each, in the share of prefixes that hold this step: those that end behind it.
               const double before = static_cast<double>(first_k / kPrefixStep + s);
               const double weight = static_cast<double>(p.n3) * ((prefix_steps - before) / prefix_steps);
@@ -253,7 +250,6 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
         if (t < kSteps * kRows) {
           energies[t] = energy;
           reaches[t] = reach;
-          summits[t] = summit;
         }
       }
       // The splits of one output meet in shared memory.
@@ -288,9 +284,7 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
       if (scales && t < kRows && first_row + t < p.n1) {
         double addend_energy = 0.0;
         double sum_reach = 0.0;
-        T largest_addend = 0;
         for (uint32_t s = 0; s < kSteps; ++s) {
-          largest_addend = max_of(largest_addend, summits[s * kRows + t]);
           addend_energy += energies[s * kRows + t];
           sum_reach += reaches[s * kRows + t];
         }
@@ -302,10 +296,6 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
           out_of_range = out_of_range || (sum_reach != 0.0 && !(sum_reach >= kWideLow && sum_reach <= kWideHigh));
         }
         const int64_t line = entry * p.n1 + first_row + t;
-        const double of_largest =
-            static_cast<double>(p.n3) * static_cast<double>(largest_addend) * static_cast<double>(largest_addend);
-        store<float>(p.line_peak_share, line,
-                     addend_energy > 0.0 ? static_cast<float>(of_largest / addend_energy) : 0.0f);
         double noise = mean_square;
         if (out_of_range) noise = kLineOutOfRange;
         if (bad) noise = kLineAside;

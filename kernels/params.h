@@ -230,16 +230,15 @@ struct ProbeParams {
   uint64_t line_noise;      // double [lines][2]: mean_t P_t^2 and the addends' energy; first may be kLineAside or
                             // kLineOutOfRange
   uint64_t line_sums;       // double [lines][2]: A_i . mean and sum (|A_ik| rms_k + 2^-126)
-  uint64_t line_peak;  // float [lines]: largest |r| / s (kBlockSums: / bound); Inf: not finite, or the line's sum is
-                       // wrong; kLineAside, kLineOutOfRange
-  uint64_t line_peak_share;   // float [lines]: energy of the largest addend over that of all (look.h)
-  uint64_t line_median;       // float [lines]: median of the line's |r| / s that are not 0; 0: none is used (look.h)
-  uint64_t cells;             // float [lines][classes][kDraws + 1]: residuals, then s. 0: not written (tests bind it)
-  uint64_t peak_counts;       // uint32_t [batch][kPeakBins]
-  uint64_t peak_sums;         // uint64_t [batch][kPeakBins]: |z| in units of 2^-8
-  uint64_t sigmas;            // float [batch]
-  uint64_t listed;            // uint32_t [lines]: listed lines (batch * n1 + row)
-  uint64_t recomputed;        // T [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sqrt(sum A^2 B^2), sum |A||B|
+  uint64_t line_peak;    // float [lines]: largest |r| / s (kBlockSums: / bound); Inf: not finite, or the line's sum is
+                         // wrong; kLineAside, kLineOutOfRange
+  uint64_t line_median;  // float [lines]: median of the line's |r| / s that are not 0; 0: none is used (look.h)
+  uint64_t cells;        // float [lines][classes][kDraws + 1]: residuals, then s. 0: not written (tests bind it)
+  uint64_t peak_counts;  // uint32_t [batch][kPeakBins]
+  uint64_t peak_sums;    // uint64_t [batch][kPeakBins]: |z| in units of 2^-8
+  uint64_t sigmas;       // float [batch]
+  uint64_t listed;       // uint32_t [lines]: listed lines (batch * n1 + row)
+  uint64_t recomputed;   // T [line_slots + repair_grid * kSpareLines][3][n3]: gamma, sqrt(sum A^2 B^2), sum |A||B|
   uint64_t product_pointers;  // uint64_t [batch]: addresses of the products in scratch, where the library asks for them
   LaneView lane;              // (shim)
   CallIdentity identity;      // (shim)

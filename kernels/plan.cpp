@@ -118,6 +118,11 @@ double look_scale_of(double cells) {
   return std::max(8.0, t);
 }
 
+double short_sum_factor(int64_t n2) {
+  const double steps = static_cast<double>(n2) / 64.0;
+  return 1.0 + 0.5 / std::max(1.0, steps * steps);
+}
+
 double hoeffding_scale_of(double tests) {
   return square_root(2.0 * natural_log(2.0 * tests / kFalseVerdict));
 }
@@ -361,7 +366,8 @@ ProbePlan make_plan(const ProbeRequest& request) {
   if (exact) {
     p.look_scale = 0.0f;
   } else {
-    p.look_scale = static_cast<float>(narrow ? hoeffding_scale_of(tests) : look_scale_of(tests));
+    p.look_scale =
+        static_cast<float>(narrow ? hoeffding_scale_of(tests) : look_scale_of(tests) * short_sum_factor(p.n2));
   }
   // Where even a fault as large as the line itself could pass for noise there is nothing to check with.
   if (request.accumulator == Accumulator::kF16 &&
@@ -433,7 +439,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   const double largest = static_cast<double>(p.fold_batch) * n2 * p.vectors * static_cast<double>(value_bytes) +
                          static_cast<double>(p.lines) * p.vectors * static_cast<double>(value_bytes) + kept_bytes +
                          static_cast<double>(p.fold_batch * tiles) * p.classes * 8.0 +
-                         static_cast<double>(p.lines) * 56.0 + static_cast<double>(p.batch) * kPeakBins * 12.0 +
+                         static_cast<double>(p.lines) * 52.0 + static_cast<double>(p.batch) * kPeakBins * 12.0 +
                          (static_cast<double>(p.line_slots) + static_cast<double>(p.repair_grid) * kSpareLines) *
                              static_cast<double>(slot_bytes);
   if (largest > kLargestScratch) return refuse(Reason::kNoWorkspace);
@@ -458,7 +464,6 @@ ProbePlan make_plan(const ProbeRequest& request) {
   layout.line_noise = take(at, lines * 16);
   layout.line_sums = take(at, lines * 16);
   layout.line_peak = take(at, lines * 4);
-  layout.line_peak_share = take(at, lines * 4);
   layout.line_median = take(at, lines * 4);
   layout.peak_counts = take(at, static_cast<uint64_t>(p.batch) * kPeakBins * 4);
   layout.peak_sums = take(at, static_cast<uint64_t>(p.batch) * kPeakBins * 8);
@@ -515,7 +520,6 @@ void bind_scratch(ProbeParams& p, const ScratchLayout& layout, uint64_t base) {
   p.line_noise = base + layout.line_noise;
   p.line_sums = base + layout.line_sums;
   p.line_peak = base + layout.line_peak;
-  p.line_peak_share = base + layout.line_peak_share;
   p.line_median = base + layout.line_median;
   p.peak_counts = base + layout.peak_counts;
   p.peak_sums = base + layout.peak_sums;

@@ -110,8 +110,8 @@ struct ProbeRequest {
 // Byte offsets of every scratch array from its base, in the order of ProbeParams.
 struct ScratchLayout {
   uint64_t verdict, fold_ticket, tile_marks, tile_energy, fold_sums, fold_mean, fold_rms, signs, column_marks,
-      marked_columns, line_dots, line_noise, line_sums, line_peak, line_peak_share, line_median, peak_counts, peak_sums,
-      sigmas, listed, recomputed, kept_c, product_pointers;
+      marked_columns, line_dots, line_noise, line_sums, line_peak, line_median, peak_counts, peak_sums, sigmas, listed,
+      recomputed, kept_c, product_pointers;
   uint64_t bytes;  // in all, the product not included
 };
 
@@ -152,6 +152,7 @@ AccumulationNoise noise_of(const ProbeRequest& request);
 // The single decisions, for tests, `explain` and the fault log.
 uint32_t classes_of(int64_t n1, int64_t n3);                           // MATH.md "classes"
 double look_scale_of(double cells);                                    // MATH.md "look"
+double short_sum_factor(int64_t n2);                                   // MATH.md "look"
 double hoeffding_scale_of(double tests);                               // MATH.md "block sums"
 double sigma_envelope_of(int64_t n2, const AccumulationNoise& noise);  // MATH.md "envelope"
 

@@ -131,7 +131,7 @@ SDCGUARD_DEVICE bool is_aside(float peak) {
 SDCGUARD_DEVICE float limit_of(const ProbeParams& p, int64_t line, bool in_bounds) {
   if (in_bounds) return 1.0f;
   const float sigma = load<float>(p.sigmas, p.batch == 1 ? 0 : line / p.n1);
-  return look_limit(p.look_scale, sigma, load<float>(p.line_median, line), load<float>(p.line_peak_share, line));
+  return look_limit(p.look_scale, sigma, load<float>(p.line_median, line));
 }
 
 SDCGUARD_DEVICE void judge(const ProbeParams& p, const Shared<float>& values, const Shared<uint32_t>& counters) {

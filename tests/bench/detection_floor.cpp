@@ -119,7 +119,8 @@ class Floors {
       params.classes = classes;
       params.vectors = (kDraws * classes + 15) / 16 * 16;
       params.look_scale =
-          static_cast<float>(options_.threshold * look_scale_of(static_cast<double>(shape.n1) * classes * kDraws));
+          static_cast<float>(options_.threshold * look_scale_of(static_cast<double>(shape.n1) * classes * kDraws) *
+                             short_sum_factor(shape.n2));
       params.seed = 11;
       DirectResult clean;
       probe_.run({&params, a.values.data(), b.values.data(), p.values.data()}, &clean);

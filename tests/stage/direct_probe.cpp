@@ -112,7 +112,7 @@ float lower_median(std::vector<float>::iterator from, std::vector<float>::iterat
 void DirectProbe::run(const DirectCall& call, DirectResult* result) {
   *result = {};
   fold(call);
-  operand(call, result);
+  operand(call);
   product(call, result);
 }
 
@@ -200,7 +200,7 @@ void DirectProbe::fold(const DirectCall& call) {
   }
 }
 
-void DirectProbe::operand(const DirectCall& call, DirectResult* result) {
+void DirectProbe::operand(const DirectCall& call) {
   const ProbeParams& p = *call.params;
   const int vectors = static_cast<int>(p.vectors);
   const int all_groups = vectors / kGroup;
@@ -213,7 +213,6 @@ void DirectProbe::operand(const DirectCall& call, DirectResult* result) {
   dots_.resize(static_cast<size_t>(p.n1 * vectors));
   noise_.resize(static_cast<size_t>(p.n1 * 2));
   line_sums_.resize(static_cast<size_t>(p.n1 * 2));
-  result->line_peak_share.resize(static_cast<size_t>(p.n1));
   rows_.resize(static_cast<size_t>(p.n2 * kLanes));
   for (int64_t first_row = 0; first_row < p.n1; first_row += kLanes) {
     const auto inside = static_cast<int>(std::min<int64_t>(kLanes, p.n1 - first_row));
@@ -252,7 +251,6 @@ void DirectProbe::operand(const DirectCall& call, DirectResult* result) {
     // Energies of the noise scale, and what the row's sum must be.
     std::array<WideLanes, kWarps> energy{}, reach{};
     WideLanes running{}, mean_energy{};
-    Lanes summit{};
     for (int64_t step = 0; step < steps; ++step) {
       const auto slot = static_cast<size_t>(step % slots);
       Lanes along{}, squares{}, peak{}, far{};
@@ -271,7 +269,6 @@ void DirectProbe::operand(const DirectCall& call, DirectResult* result) {
       const double share = (static_cast<double>(steps) - static_cast<double>(step)) / static_cast<double>(steps);
       const double weight = static_cast<double>(p.n3) * share;
       for (int r = 0; r < inside; ++r) {
-        summit[r] = std::max(summit[r], peak[r]);
         if (squares_are_safe(peak[r])) {
           energy[slot][r] = std::fma(weight, static_cast<double>(squares[r]), energy[slot][r]);
         } else if (peak[r] != 0) {
@@ -305,9 +302,6 @@ void DirectProbe::operand(const DirectCall& call, DirectResult* result) {
       const auto line = static_cast<size_t>(first_row + r);
       noise_[line * 2] = mean_energy[r] / static_cast<double>(steps);
       noise_[line * 2 + 1] = addend_energy;
-      const double of_largest =
-          static_cast<double>(p.n3) * static_cast<double>(summit[r]) * static_cast<double>(summit[r]);
-      result->line_peak_share[line] = addend_energy > 0 ? static_cast<float>(of_largest / addend_energy) : 0.0f;
       line_sums_[line * 2] = running[r];
       line_sums_[line * 2 + 1] = sum_reach + static_cast<double>(p.n2) * 0x1p-126;
     }
@@ -434,8 +428,7 @@ void DirectProbe::product(const DirectCall& call, DirectResult* result) {
   result->sigma = static_cast<float>(std::min(sigma, static_cast<double>(p.sigma_envelope)));
   for (size_t line = 0; line < lines; ++line) {
     const float peak = result->line_peak[line];
-    const float limit =
-        look_limit(p.look_scale, result->sigma, result->line_median[line], result->line_peak_share[line]);
+    const float limit = look_limit(p.look_scale, result->sigma, result->line_median[line]);
     result->line_limit.push_back(limit);
     const float ratio = p.look_scale * (peak / limit);
     result->worst = SDCGUARD_EXCEEDS(ratio, result->worst) ? ratio : result->worst;

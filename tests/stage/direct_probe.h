@@ -25,19 +25,18 @@ struct DirectCall {
 };
 
 struct DirectResult {
-  std::vector<float> residuals;        // [line][class][draw], as ProbeParams::cells has them
-  std::vector<float> scales;           // [line][class]: s
-  std::vector<float> cell_scales;      // [line][class][draw]: what |r| is divided by, s and the verifier's own rounding
-  std::vector<float> line_peak;        // largest |r| / s of each line; Inf: its sum is wrong
-  std::vector<float> line_median;      // of the line's |r| / s; 0: too few
-  std::vector<float> line_peak_share;  // energy of its largest addend over that of all
-  std::vector<float> line_limit;       // what line_peak may be
-  std::vector<float> ratios;           // |r| / s of each cell that entered the statistic, line by line
-  std::vector<size_t> ratios_to;       // end of each line's
-  float sigma = 0;                     // as used, without a history
-  float sigma_measured = 0;            // before the cap
-  float worst = 0;                     // largest line_peak over line_limit, times the look threshold
-  std::vector<uint32_t> dirty;         // lines over the look threshold, ascending
+  std::vector<float> residuals;    // [line][class][draw], as ProbeParams::cells has them
+  std::vector<float> scales;       // [line][class]: s
+  std::vector<float> cell_scales;  // [line][class][draw]: what |r| is divided by, s and the verifier's own rounding
+  std::vector<float> line_peak;    // largest |r| / s of each line; Inf: its sum is wrong
+  std::vector<float> line_median;  // of the line's |r| / s; 0: too few
+  std::vector<float> line_limit;   // what line_peak may be
+  std::vector<float> ratios;       // |r| / s of each cell that entered the statistic, line by line
+  std::vector<size_t> ratios_to;   // end of each line's
+  float sigma = 0;                 // as used, without a history
+  float sigma_measured = 0;        // before the cap
+  float worst = 0;                 // largest line_peak over line_limit, times the look threshold
+  std::vector<uint32_t> dirty;     // lines over the look threshold, ascending
 };
 
 // Memory that a run of calls uses again.
@@ -47,7 +46,7 @@ class DirectProbe {
 
  private:
   void fold(const DirectCall& call);
-  void operand(const DirectCall& call, DirectResult* result);
+  void operand(const DirectCall& call);
   void product(const DirectCall& call, DirectResult* result);
 
   std::vector<uint32_t> signs_;  // [draw][word]

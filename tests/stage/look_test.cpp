@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a line's largest residual may be: lines of few addends and lines noisier than their product are not looked at,
-// and the verifier's own rounding is no fault. Each with the product that is looked at without it.
+// What a line's largest residual may be: lines noisier than their product are not looked at, and the verifier's own
+// rounding is no fault. Each with the product that is looked at without it.
 #include "kernels/look.h"
 
 #include <gtest/gtest.h>
@@ -20,17 +20,13 @@ using reference::Matrix;
 using reference::Order;
 using reference::Random;
 
-// T = 8, sigma = 2. One addend: twice that; five alike: half as much again. A line whose median says sigma 3 or less is
-// like the product's others; one of 4.5 is held to 3, one of any more to twice sigma.
+// T = 8, sigma = 2. A line whose median says sigma 3 or less is like the product's others; one of 4.5 is held to 3, one
+// of any more to twice sigma.
 TEST(Look, TheLimitOfALine) {
-  EXPECT_EQ(look_limit(8, 2, 0, 0), 16);
-  EXPECT_EQ(look_limit(8, 2, 0, 1), 32);
-  EXPECT_EQ(look_limit(8, 2, 0, 0.4f), 32);
-  EXPECT_FLOAT_EQ(look_limit(8, 2, 0, 0.2f), 24);
-  EXPECT_EQ(look_limit(8, 2, 3 / 1.4826f, 0), 16);
-  EXPECT_FLOAT_EQ(look_limit(8, 2, 4.5f / 1.4826f, 0), 24);
-  EXPECT_EQ(look_limit(8, 2, 1000, 0), 32);
-  EXPECT_EQ(look_limit(8, 2, 1000, 1), 64);
+  EXPECT_EQ(look_limit(8, 2, 0), 16);
+  EXPECT_EQ(look_limit(8, 2, 3 / 1.4826f), 16);
+  EXPECT_FLOAT_EQ(look_limit(8, 2, 4.5f / 1.4826f), 24);
+  EXPECT_EQ(look_limit(8, 2, 1000), 32);
 }
 
 // A clean product but for one line, whose entries all err by six times as much as the others', far below what would be
@@ -51,9 +47,9 @@ TEST(Look, ALineNoisierThanTheProductIsHeldToItsOwnScale) {
     const Result r = run(call);
     EXPECT_EQ(r.outcome, Outcome::kClean) << seed;
     const float peak = read_array<float>(r.params.line_peak, 256)[9];
-    looked_at_without += peak > look_limit(r.params.look_scale, r.verdict.sigma, 0, 0) ? 1 : 0;
+    looked_at_without += peak > look_limit(r.params.look_scale, r.verdict.sigma, 0) ? 1 : 0;
   }
-  EXPECT_GE(looked_at_without, 6);
+  EXPECT_GE(looked_at_without, 4);  // half of them
 }
 
 // An FP8 product on a device that is exact for it, a few channels a hundred times the others.
@@ -84,21 +80,10 @@ class OutlierChannels : public testing::Test {
   DirectProbe probe_;
 };
 
-TEST_F(OutlierChannels, LinesOfFewAddendsAreQuiet) {
-  const DirectResult result = probe(0);
-  EXPECT_TRUE(result.dirty.empty());
-  int looked_at_without = 0;
-  for (size_t line = 0; line < result.line_peak.size(); ++line) {
-    const float without = look_limit(plan_.params.look_scale, result.sigma, result.line_median[line], 0);
-    looked_at_without += result.line_peak[line] > without ? 1 : 0;
-  }
-  EXPECT_GE(looked_at_without, 1);
-}
-
 TEST_F(OutlierChannels, TheVerifiersOwnRoundingIsInTheScale) {
   // All that is wrong with the loudest line is its dots: the product's own errors are a sixth of u of its size.
-  EXPECT_LT(probe(7).worst, 0.5f * plan_.params.look_scale);
-  EXPECT_GT(probe(7, 0.0f).worst, 0.9f * plan_.params.look_scale);
+  EXPECT_LT(probe(7).worst, 0.8f * plan_.params.look_scale);
+  EXPECT_GT(probe(7, 0.0f).worst, plan_.params.look_scale);
 }
 
 }  // namespace

@@ -65,6 +65,14 @@ TEST(Plan, LookScaleKeepsTheStatedRate) {
   }
 }
 
+TEST(Plan, ShortSumsAreLookedAtLater) {
+  EXPECT_EQ(short_sum_factor(1), 1.5);
+  EXPECT_EQ(short_sum_factor(64), 1.5);
+  EXPECT_EQ(short_sum_factor(256), 1.03125);
+  EXPECT_EQ(make_plan(request_of(512, 64, 512)).params.look_scale,
+            static_cast<float>(look_scale_of(512 * 8 * 2) * 1.5));
+}
+
 TEST(Plan, EachAccumulatorHasItsNoise) {
   ProbeRequest r = request_of(128, 1024, 128);
   EXPECT_EQ(noise_of(r).eps_acc, 0x1p-23);
@@ -245,14 +253,13 @@ TEST(Plan, ScratchLayoutIsDisjoint) {
         {l.line_noise, lines * 16},
         {l.line_sums, lines * 16},
         {l.line_peak, lines * 4},
-        {l.line_peak_share, lines * 4},
         {l.line_median, lines * 4},
         {l.peak_counts, static_cast<uint64_t>(p.batch) * kPeakBins * 4},
         {l.peak_sums, static_cast<uint64_t>(p.batch) * kPeakBins * 8},
         {l.sigmas, static_cast<uint64_t>(p.batch) * 4},
         {l.listed, lines * 4},
         {l.recomputed, (p.line_slots + uint64_t{p.repair_grid} * kSpareLines) * 3 * static_cast<uint64_t>(p.n3) * 4}};
-    ASSERT_EQ(sizes.size(), 21u);
+    ASSERT_EQ(sizes.size(), 20u);
     uint64_t end = 0;
     for (const auto& [offset, bytes] : sizes) {
       EXPECT_EQ(offset % 256, 0u);

@@ -207,24 +207,6 @@ double residual_bound(const Call& call, const ProbeParams& p, int64_t line, uint
   return kU * ((width + 37.0) * products + (width + 4.0) * outputs) + 0x1p-149;
 }
 
-// The largest addend's energy over that of all, a step's addends in the share of prefixes that hold it.
-double peak_share_of(const Call& call, int64_t line) {
-  const int64_t n2 = call.a.cols, n3 = call.b.cols;
-  const double steps = std::ceil(static_cast<double>(n2) / 16.0);
-  double all = 0.0, largest = 0.0;
-  for (int64_t k = 0; k < n2; ++k) {
-    double squares = 0.0;
-    for (int64_t j = 0; j < n3; ++j) {
-      squares += static_cast<double>(call.b.at(k, j)) * static_cast<double>(call.b.at(k, j));
-    }
-    const double x = static_cast<double>(call.a.at(line, k));
-    const double energy = x * x * squares / static_cast<double>(n3);
-    all += energy * (steps - std::floor(static_cast<double>(k) / 16.0)) / steps;
-    largest = std::max(largest, energy);
-  }
-  return all > 0.0 ? largest / all : 0.0;
-}
-
 TEST(Product, ResidualsAndScales) {
   int at = 0;
   for (const Shape& shape : kShapes) {
@@ -239,7 +221,6 @@ TEST(Product, ResidualsAndScales) {
       std::vector<double> z;
       const auto peaks = read_array<float>(p.line_peak, static_cast<uint64_t>(p.lines));
       const auto medians = read_array<float>(p.line_median, static_cast<uint64_t>(p.lines));
-      const auto peak_shares = read_array<float>(p.line_peak_share, static_cast<uint64_t>(p.lines));
       const auto dots = read_array<float>(p.line_dots, static_cast<uint64_t>(p.lines) * p.vectors);
       float worst = 0.0f;
       for (int64_t line = 0; line < p.lines; ++line) {
@@ -274,9 +255,7 @@ TEST(Product, ResidualsAndScales) {
           std::sort(of_line.begin(), of_line.end());
           const double median = of_line.size() < 8 ? 0.0 : of_line[(of_line.size() - 1) / 2];
           ASSERT_NEAR(static_cast<double>(medians[index]), median, median * 0x1p-21);
-          const double share = peak_share_of(call, line);
-          ASSERT_NEAR(static_cast<double>(peak_shares[index]), share, share * 0x1p-18);
-          const float limit = look_limit(p.look_scale, r.verdict.sigma, medians[index], peak_shares[index]);
+          const float limit = look_limit(p.look_scale, r.verdict.sigma, medians[index]);
           worst = std::max(worst, p.look_scale * (peaks[index] / limit));
         }
       }
