@@ -13,7 +13,7 @@
 //
 // Contracts on the scratch:
 // - The first kZeroedScratchBytes bytes of it are zero when it is used first (once an allocation, not a call); the
-//   kernels leave them zero. All else may hold anything.
+//   kernels leave the fold ticket zero, and of the verdict finish_blocks and amax. All else may hold anything.
 // - It belongs to one call from the start of fold to the end of the last kernel: fold must be ordered after the last
 //   kernel of the scratch's previous call.
 // - The same scratch serves calls of any shape whose layout.bytes fit.
