@@ -25,8 +25,9 @@ LAYERS = {
     "shim": {"include", "config", "kernels"},
     "tools/ring": {"include"},
     "tools/daemon": {"include", "config", "tools/ring"},
-    "tools/calibrate": set(),
-    "tools/cli": {"include", "config", "kernels", "tools/ring", "tools/calibrate"},
+    "tools/calibrate": {"include", "tools/ring"},
+    "tools/measure": {"include", "kernels"},
+    "tools/cli": {"include", "config", "kernels", "tools/ring", "tools/calibrate", "tools/measure"},
     # the host device runs host-compiled kernels (kernels/simt_host.h) and logs the entry bound of each fault it injects
     "tools/hostcuda": {"kernels", "include"},
     "examples": set(),

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Tests of the command line, the program itself: what `run` refuses and passes on, what the readers show of forged
 // rings, and that selftest and demo pass with the shipped shim and fail with a shim that does nothing.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,61 +10,15 @@
 #include <sstream>
 
 #include "config/config.h"
+#include "tests/e2e/command_line.h"
 #include "tests/scratch_folder.h"
 #include "tests/unit/ring_forge.h"
-
-extern char** environ;
 
 namespace sdcguard {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-struct Ended {
-  int exit_code = -1;
-  std::string out, err;
-};
-
-std::string text_of(const std::string& path) {
-  std::ifstream in(path);
-  std::stringstream all;
-  all << in.rdbuf();
-  return all.str();
-}
-
-// Runs bin/sdcguard of `prefix` to its end, with these variables besides the caller's own.
-Ended sdcguard(std::vector<std::string> arguments, const std::map<std::string, std::string>& set = {},
-               const std::string& prefix = SDCGUARD_BUILD_DIR) {
-  ScratchFolder folder;
-  const std::string out = folder.path() + "/out", err = folder.path() + "/err";
-  arguments.insert(arguments.begin(), prefix + "/bin/sdcguard");
-  std::vector<std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string name = std::string(*entry).substr(0, std::string(*entry).find('='));
-    if (set.count(name) == 0) variables.push_back(*entry);
-  }
-  for (const auto& [name, value] : set) variables.push_back(name + "=" + value);
-  std::vector<char*> argv, envp;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  for (std::string& variable : variables) envp.push_back(variable.data());
-  argv.push_back(nullptr);
-  envp.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT, 0600);
-  posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT, 0600);
-  pid_t pid = -1;
-  Ended ended;
-  const int failed = posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), envp.data());
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) return ended;
-  int status = 0;
-  if (waitpid(pid, &status, 0) == pid && WIFEXITED(status)) ended.exit_code = WEXITSTATUS(status);
-  ended.out = text_of(out);
-  ended.err = text_of(err);
-  return ended;
-}
 
 std::string shim_path() {
   return (fs::path(SDCGUARD_BUILD_DIR) / "lib/libsdcguard.so").string();

@@ -52,6 +52,23 @@ struct ExplainOptions {
 };
 int explain_command(const ExplainOptions& options);
 
+struct CalibrateOptions {
+  int device = 0;
+  bool hostcuda = false;            // the host device's libraries instead of the system's
+  std::string type = "bf16";        // of the operands
+  std::vector<std::string> shapes;  // "MxNxK"; empty: those of the device's size
+  std::vector<std::string> kinds;   // of data; empty: all
+  uint64_t cells = 6'000'000;       // to measure
+  double rate = 1e-15;              // false alarms a product
+  uint64_t seed = 1;
+  bool ring = false;  // calls of guarded processes instead of products of its own
+  std::string ring_dir;
+  double seconds = 60;        // of reading rings
+  std::string profile, plot;  // files to write; empty: none
+  bool json = false;
+};
+int calibrate_command(const CalibrateOptions& options);
+
 // `given`, or ring_dir of the configuration; empty after printing what is wrong with it.
 std::string ring_dir_or_default(const std::string& given);
 

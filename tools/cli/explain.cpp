@@ -9,29 +9,12 @@
 #include "kernels/plan.h"
 #include "tools/calibrate/fleet.h"
 #include "tools/cli/commands.h"
+#include "tools/measure/product.h"
 
 namespace sdcguard {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct Operands {
-  const char* name;
-  DataType type;
-  Accumulator accumulator;
-  OperandRounding rounding;
-  DataType delivered;  // what the caller gets, as a rule
-};
-
-constexpr Operands kOperands[] = {
-    {"bf16", DataType::kBF16, Accumulator::kF32, OperandRounding::kNone, DataType::kBF16},
-    {"fp16", DataType::kF16, Accumulator::kF32, OperandRounding::kNone, DataType::kF16},
-    {"tf32", DataType::kF32, Accumulator::kF32, OperandRounding::kTf32, DataType::kF32},
-    {"fp32", DataType::kF32, Accumulator::kF32, OperandRounding::kNone, DataType::kF32},
-    {"fp64", DataType::kF64, Accumulator::kF64, OperandRounding::kNone, DataType::kF64},
-    {"e4m3", DataType::kE4M3, Accumulator::kF32, OperandRounding::kNone, DataType::kBF16},
-    {"int8", DataType::kI8, Accumulator::kI32, OperandRounding::kNone, DataType::kI32},
-};
 
 MatrixView dense(DataType type, int64_t rows, int64_t cols) {
   MatrixView view{};
@@ -44,23 +27,23 @@ MatrixView dense(DataType type, int64_t rows, int64_t cols) {
 }
 
 // m, n, k in the letters of cuBLAS: the lines of P are the n columns of C.
-ProbePlan plan_of(const Operands& operands, const ExplainOptions& options, bool delivered) {
+ProbePlan plan_of(const ProductType& product, const ExplainOptions& options, bool delivered) {
   ProbeRequest request{};
   request.n1 = options.n;
   request.n2 = options.k;
   request.n3 = options.m;
   request.batch = options.batch;
-  request.a = dense(operands.type, request.n1, request.n2);
-  request.b = dense(operands.type, request.n2, request.n3);
+  request.a = dense(product.operands, request.n1, request.n2);
+  request.b = dense(product.operands, request.n2, request.n3);
   request.finish.alpha = 1;
   request.delivered = delivered;
-  if (delivered) request.p = dense(operands.delivered, request.n1, request.n3);
+  if (delivered) request.p = dense(product.delivered, request.n1, request.n3);
   request.c_apart = true;
   request.mode = delivered ? Mode::kObserve : Mode::kRepair;
-  request.rounding = operands.rounding;
-  request.accumulator = operands.accumulator;
-  request.reduces_in_16_bits = delivered && element_bytes(operands.delivered) == 2;
-  request.tensor_core = tensor_core_of(options.compute_capability, operands.type);
+  request.rounding = product.rounding;
+  request.accumulator = product.accumulator;
+  request.reduces_in_16_bits = delivered && element_bytes(product.delivered) == 2;
+  request.tensor_core = tensor_core_of(options.compute_capability, product.operands);
   request.sm_count = 1;
   return make_plan(request);
 }
@@ -179,17 +162,14 @@ void print_fleet(const Fleet& fleet, double stated, double tests) {
 }  // namespace
 
 int explain_command(const ExplainOptions& options) {
-  const Operands* operands = nullptr;
-  for (const Operands& one : kOperands) {
-    if (options.type == one.name) operands = &one;
-  }
-  if (operands == nullptr) {
-    fprintf(stderr, "sdcguard: explain: --type %s: bf16, fp16, tf32, fp32, fp64, e4m3 or int8\n", options.type.c_str());
+  const ProductType* const product = product_type_named(options.type);
+  if (product == nullptr) {
+    fprintf(stderr, "sdcguard: explain: --type %s: must be %s\n", options.type.c_str(), kProductTypeNames);
     return 2;
   }
   const Fleet fleet{.gpus = options.gpus, .checks_per_second = options.checks_per_second};
-  const ProbePlan upgraded = plan_of(*operands, options, false);
-  const ProbePlan delivered = plan_of(*operands, options, true);
+  const ProbePlan upgraded = plan_of(*product, options, false);
+  const ProbePlan delivered = plan_of(*product, options, true);
   const double tests = upgraded.usable() ? tests_of(upgraded.params) : 0;
   if (options.json) {
     Json json = {{"m", options.m},

@@ -117,6 +117,42 @@ int run(int argc, char** argv) {
   explain->add_flag("--json", explain_options.json, "One JSON object");
   explain->callback([&] { code = explain_command(explain_options); });
 
+  CalibrateOptions calibrate_options;
+  CLI::App* calibrate = app.add_subcommand(
+      "calibrate", "Measure the noise of clean products on a device; the threshold of a stated rate; a profile");
+  calibrate->add_option("--device", calibrate_options.device, "Number of the device")
+      ->check(CLI::Range(0, 1023))
+      ->capture_default_str();
+  calibrate->add_flag("--hostcuda", calibrate_options.hostcuda, "On the host device (CUDA on the CPU), for tests");
+  calibrate->add_option("--type", calibrate_options.type, "Operands: bf16, fp16, tf32, fp32, fp64 or e4m3")
+      ->capture_default_str();
+  calibrate->add_option("--shape", calibrate_options.shapes, "MxNxK in cuBLAS's letters; several are taken in turn");
+  calibrate->add_option("--kind", calibrate_options.kinds,
+                        "Data: gaussian, positive, outlier-channels, relu or bias; default: all in turn");
+  calibrate->add_option("--cells", calibrate_options.cells, "Cells to measure")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->capture_default_str();
+  calibrate->add_option("--rate", calibrate_options.rate, "False alarms of a clean product")
+      ->check(CLI::Range(1e-300, 1.0))
+      ->capture_default_str();
+  calibrate->add_option("--seed", calibrate_options.seed, "Of the data and the sign draws")->capture_default_str();
+  calibrate->add_flag(
+      "--ring", calibrate_options.ring,
+      "Measure the calls of guarded processes instead (bf16, fp16 and fp64; --type, --shape, --kind and "
+      "--cells are not used)");
+  calibrate->add_option("--seconds", calibrate_options.seconds, "With --ring: how long")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  calibrate->add_option("--profile", calibrate_options.profile,
+                        "TOML file to put the profile into; those of other keys in it stay");
+  calibrate->add_option("--plot", calibrate_options.plot, "SVG file of the tail; with --ring: of the last key");
+  calibrate->add_flag("--json", calibrate_options.json, "JSON, an object a profile");
+  ring_dir_option(calibrate);
+  calibrate->callback([&] {
+    calibrate_options.ring_dir = ring_dir;
+    code = calibrate_command(calibrate_options);
+  });
+
   std::vector<std::string> own(argv + 1, argv + argc);
   if (argc > 1 && strcmp(argv[1], "run") == 0) {
     size_t split = own_arguments(argc, argv);
