@@ -26,7 +26,7 @@ LAYERS = {
     "tools/ring": {"include"},
     "tools/daemon": {"include", "config", "tools/ring"},
     "tools/calibrate": {"include", "tools/ring"},
-    "tools/measure": {"include", "kernels"},
+    "tools/measure": {"include", "kernels", "tools/calibrate"},
     "tools/cli": {"include", "config", "kernels", "tools/ring", "tools/calibrate", "tools/measure"},
     # the host device runs host-compiled kernels (kernels/simt_host.h) and logs the entry bound of each fault it injects
     "tools/hostcuda": {"kernels", "include"},

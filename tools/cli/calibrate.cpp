@@ -18,7 +18,8 @@
 #include "tools/calibrate/tail_plot.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/installation.h"
-#include "tools/measure/residuals.h"
+#include "tools/cli/progress.h"
+#include "tools/measure/product_probe.h"
 
 namespace sdcguard {
 namespace {
@@ -55,25 +56,6 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// "MxNxK" in the letters of cuBLAS.
-bool parse_shape(const std::string& text, ProductShape* shape) {
-  int used = 0;
-  int64_t m = 0, n = 0, k = 0;
-  if (std::sscanf(text.c_str(), "%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%n", &m, &n, &k, &used) != 3) return false;
-  constexpr int64_t kMost = int64_t{1} << 20;
-  if (used != static_cast<int>(text.size()) || std::min({m, n, k}) < 1 || std::max({m, n, k}) > kMost) return false;
-  *shape = {n, k, m};
-  return true;
-}
-
-// A line on the terminal that is written over; nothing where stderr is none.
-void progress(const char* format, auto... values) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  std::fprintf(stderr, "\r\x1b[K");
-  std::fprintf(stderr, format, values...);
-  std::fflush(stderr);
-}
-
 // Above the limit that one value in 1 / kTailShare passes: the tail and no more.
 void raise_limit(Exceedances* measured) {
   const auto allowed = static_cast<size_t>(kTailShare * static_cast<double>(measured->values));
@@ -102,19 +84,25 @@ bool measure_products(const CalibrateOptions& options, const ProductType& type, 
   if (profile.shapes.empty()) profile.shapes.assign(std::begin(kShapes), std::end(kShapes));
   for (const DataKind kind : kinds) profile.kinds.emplace_back(kDataKindNames[static_cast<size_t>(kind)]);
 
-  std::vector<std::unique_ptr<ResidualSource>> sources;
+  std::vector<std::unique_ptr<ProductProbe>> sources;
   for (const std::string& text : profile.shapes) {
     ProductShape shape{};
     parse_shape(text, &shape);
-    sources.push_back(std::make_unique<ResidualSource>(device, type, shape));
+    sources.push_back(std::make_unique<ProductProbe>(device, type, shape));
+    if (sources.back()->cells() == 0) {
+      throw DeviceError(sources.back()->name() +
+                        ": too small, it would be recomputed outright; its noise is not measured");
+    }
     profile.tests = std::max(profile.tests, static_cast<double>(sources.back()->cells()));
   }
   out->measured.limit = static_cast<double>(kKeptFrom);
   ProbedProduct probed;
   for (uint64_t product = 0; out->measured.values < options.cells; ++product) {
-    ResidualSource& source = *sources[product % sources.size()];
+    ProductProbe& source = *sources[product % sources.size()];
     const DataKind kind = kinds[product / sources.size() % kinds.size()];
-    source.compute(kind, options.seed + product);
+    if (!source.compute(kind, options.seed + product)) {
+      throw DeviceError(source.name() + ": not supported by cuBLAS on " + identity.name);
+    }
     ++profile.products;
     for (uint64_t draw = 0; draw < kDrawsOfProduct; ++draw) {
       source.probe((options.seed + product) * kDrawsOfProduct + draw, &probed);
@@ -128,7 +116,7 @@ bool measure_products(const CalibrateOptions& options, const ProductType& type, 
                 identity.uuid.c_str());
         return false;
       }
-      profile.looks += probed.lines_dirty > 0 ? 1 : 0;
+      profile.looks += !probed.lines_dirty.empty() ? 1 : 0;
       out->measured.values += probed.ratios.size();
       for (const float ratio : probed.ratios) {
         if (ratio > kKeptFrom) out->measured.kept.push_back({static_cast<double>(ratio), product});

@@ -69,6 +69,20 @@ struct CalibrateOptions {
 };
 int calibrate_command(const CalibrateOptions& options);
 
+struct CheckOptions {
+  std::vector<int> devices;         // empty: all
+  bool hostcuda = false;            // the host device's libraries instead of the system's
+  std::vector<std::string> shapes;  // "MxNxK"; empty: those of the device's size
+  std::string profile;              // of `sdcguard calibrate`; empty: none
+  std::string memory;               // to test on each device, a size; empty: nine tenths of what is free
+  double minutes = 5;               // on each device
+  uint64_t seed = 1;
+  std::string evidence = ".";  // folder
+  bool json = false;
+};
+// Exit code: 0 PASS, 1 FAIL, 2 INCONCLUSIVE (and wrong usage, no device), 3 SUSPECT, 4 INCOMPLETE.
+int check_command(const CheckOptions& options);
+
 // `given`, or ring_dir of the configuration; empty after printing what is wrong with it.
 std::string ring_dir_or_default(const std::string& given);
 

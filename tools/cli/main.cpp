@@ -153,6 +153,28 @@ int run(int argc, char** argv) {
     code = calibrate_command(calibrate_options);
   });
 
+  CheckOptions check_options;
+  CLI::App* check = app.add_subcommand("check",
+                                       "Is this GPU's arithmetic right? Products of every type against the CPU, "
+                                       "repeats, memory, speed. Exit code: 0 PASS, "
+                                       "1 FAIL, 2 INCONCLUSIVE, 3 SUSPECT, 4 INCOMPLETE");
+  check->add_option("--device", check_options.devices, "Number of a device; default: all of them")
+      ->check(CLI::Range(0, 1023));
+  check->add_flag("--hostcuda", check_options.hostcuda, "On the host device (CUDA on the CPU), for tests");
+  check->add_option("--shape", check_options.shapes,
+                    "MxNxK in cuBLAS's letters; the first is timed, the last repeated");
+  check->add_option("--profile", check_options.profile,
+                    "Noise profiles by `sdcguard calibrate`; without one of the device the verdict is INCONCLUSIVE");
+  check->add_option("--memory", check_options.memory,
+                    "Device memory to test, such as \"8 GiB\"; default: nine tenths of what is free");
+  check->add_option("--minutes", check_options.minutes, "What has not begun on a device by then is INCOMPLETE")
+      ->check(CLI::Range(0.0, 1e5))
+      ->capture_default_str();
+  check->add_option("--seed", check_options.seed, "Of the data and the sign draws")->capture_default_str();
+  check->add_option("--evidence", check_options.evidence, "Folder for what a FAIL found")->capture_default_str();
+  check->add_flag("--json", check_options.json, "One JSON object");
+  check->callback([&] { code = check_command(check_options); });
+
   std::vector<std::string> own(argv + 1, argv + argc);
   if (argc > 1 && strcmp(argv[1], "run") == 0) {
     size_t split = own_arguments(argc, argv);

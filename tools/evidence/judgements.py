@@ -274,6 +274,29 @@ def clean_campaign(lines):
     return judge
 
 
+def calibrate(output):
+    got = read_json(output.out)[0] if output.out.strip() else {"fits": []}
+    fits = got["fits"]
+    kept = (output.scratch / "noise.toml", output.scratch / "tail.svg")
+    return Judgement(
+        f"{got['gpu']}, {got['type']}, order {got['order']}: {got['products']} products, {got['cells']} cells, "
+        f"{got['looks']} looks; threshold {got['threshold']:.1f} sigma at {got['rate']:.0e} of {got['tests']:.0f} cells, "
+        f"{got['decades']:.1f} decades beyond the data; dispersion {got['dispersion']:.1f}; "
+        f"xi {', '.join(format(fit['xi'], '.3f') for fit in fits)}"
+        if fits
+        else "no profile",
+        {
+            "a profile": len(fits) == 3 and "[[profile]]" in kept[0].read_text(),
+            "a picture": kept[1].exists() and "</svg>" in kept[1].read_text(),
+            "5,000 exceedances, one in a thousand": bool(fits) and 5000 <= got["kept"] <= 1.001e-3 * got["cells"],
+            "xi is held at 0": bool(fits) and min(fit["xi"] for fit in fits) >= 0,
+            "the threshold is the largest upper limit": bool(fits)
+            and got["threshold"] == max(fit["upper"] for fit in fits),
+            "says that it is simulated": got.get("simulated") is True,
+        },
+    )
+
+
 def detection_floor(output):
     rows = read_json((output.scratch / "floor.json").read_text())["floors"]
     blocks = [row for row in rows if row.get("blocks")]

@@ -540,6 +540,31 @@ class Rows:
             ],
         )
 
+        calibrate = "$B/bin/sdcguard calibrate --hostcuda --json --profile $T/noise.toml --plot $T/tail.svg"
+        yield Row(
+            "calibrate",
+            "sdcguard calibrate: the tail of clean products on the host device, every exceedance kept, three limits, a "
+            "profile and a picture; nothing is learnt from a device that computes wrong.",
+            calibrate,
+            judge.calibrate,
+            [Mutation("one wrong entry in each product", f"HOSTCUDA_FAULTS=$T/word.toml {calibrate}", "a profile")],
+            needs=["$B/bin/sdcguard", "$B/lib/hostcuda/libcuda.so.1"],
+        )
+        yield self.test_row(
+            "health",
+            "sdcguard check tells PASS, FAIL, SUSPECT, INCOMPLETE and INCONCLUSIVE apart and keeps the evidence of a FAIL; "
+            "profiles hold for their key alone; calls of guarded programs are harvested.",
+            {
+                "check": "^e2e.Check[.]",
+                "calibrate": "^e2e.Calibrate[.]",
+                "health": "^unit.Health[.]",
+                "memory": "^unit.MemoryPattern[.]",
+                "profiles": "^unit.Profile",
+                "harvest": "^unit.Harvest[.]",
+            },
+            off=("the product pass", "sdcguard_product"),
+        )
+
     def device_rows(self):
         folder = self.vectors()
         orders = {"H100": "h100", "H200": "h100", "A100": "a100", "L40S": "ada", "V100": "v100", "B200": "b200"}

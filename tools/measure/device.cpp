@@ -17,16 +17,18 @@ namespace sdcguard {
 namespace {
 
 // Each with the signature of its header.
-#define SDCGUARD_DRIVER_CALLS(X)                                                                                      \
-  X(cuInit)                                                                                                           \
-  X(cuDriverGetVersion)                                                                                               \
-  X(cuGetErrorName)                                                                                                   \
-  X(cuDeviceGetCount)                                                                                                 \
-  X(cuDeviceGet)                                                                                                      \
-  X(cuDeviceGetName) X(cuDeviceGetUuid_v2) X(cuDeviceGetAttribute) X(cuDeviceTotalMem_v2) X(cuDevicePrimaryCtxRetain) \
-      X(cuDevicePrimaryCtxRelease_v2) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuModuleLoadData)                      \
-          X(cuModuleGetFunction) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemsetD8_v2) X(cuMemcpyHtoD_v2)                 \
-              X(cuMemcpyDtoH_v2) X(cuLaunchKernel)
+#define SDCGUARD_DRIVER_CALLS(X)                                                                         \
+  X(cuInit)                                                                                              \
+  X(cuDriverGetVersion)                                                                                  \
+  X(cuGetErrorName)                                                                                      \
+  X(cuDeviceGetCount)                                                                                    \
+  X(cuDeviceGet)                                                                                         \
+  X(cuDeviceGetName)                                                                                     \
+  X(cuDeviceGetUuid_v2)                                                                                  \
+  X(cuDeviceGetAttribute)                                                                                \
+  X(cuDeviceTotalMem_v2) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2) X(cuCtxSetCurrent)  \
+      X(cuCtxSynchronize) X(cuModuleLoadData) X(cuModuleGetFunction) X(cuMemGetInfo_v2) X(cuMemAlloc_v2) \
+          X(cuMemFree_v2) X(cuMemsetD8_v2) X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(cuLaunchKernel)
 #define SDCGUARD_CUBLAS_CALLS(X) X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasGetVersion_v2) X(cublasGetStatusString)
 #define SDCGUARD_CUBLASLT_CALLS(X) \
   X(cublasLtCreate)                \
@@ -203,6 +205,14 @@ Device::Device(int ordinal, const std::string& libraries) : libraries_(std::make
   l.must(l.cublasGetVersion_v2(l.handle, &identity_.cublas), "cublasGetVersion");
 }
 
+int Device::count(const std::string& libraries) {
+  const Libraries l(libraries);
+  int count = 0;
+  l.must(l.cuInit(0), "cuInit");
+  l.must(l.cuDeviceGetCount(&count), "cuDeviceGetCount");
+  return count;
+}
+
 Device::~Device() {
   Libraries& l = *libraries_;
   if (l.lt_handle != nullptr) l.cublasLtDestroy(l.lt_handle);
@@ -279,8 +289,14 @@ void Device::free(uint64_t address) noexcept {
   libraries_->cuMemFree_v2(address);
 }
 
-void Device::clear(uint64_t address, uint64_t bytes) {
-  libraries_->must(libraries_->cuMemsetD8_v2(address, 0, bytes), "cuMemsetD8");
+uint64_t Device::free_bytes() const {
+  size_t free = 0, total = 0;
+  libraries_->must(libraries_->cuMemGetInfo_v2(&free, &total), "cuMemGetInfo");
+  return free;
+}
+
+void Device::fill(uint64_t address, unsigned char byte, uint64_t bytes) {
+  libraries_->must(libraries_->cuMemsetD8_v2(address, byte, bytes), "cuMemsetD8");
 }
 
 void Device::write(uint64_t to, const void* from, uint64_t bytes) {
@@ -288,8 +304,12 @@ void Device::write(uint64_t to, const void* from, uint64_t bytes) {
 }
 
 void Device::read(void* to, uint64_t from, uint64_t bytes) const {
-  libraries_->must(libraries_->cuCtxSynchronize(), "cuCtxSynchronize");
+  synchronize();
   libraries_->must(libraries_->cuMemcpyDtoH_v2(to, from, bytes), "cuMemcpyDtoH");
+}
+
+void Device::synchronize() const {
+  libraries_->must(libraries_->cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
 }  // namespace sdcguard

@@ -39,6 +39,8 @@ class Device {
   // there, where there is no such device, or where our kernels do not load on it.
   explicit Device(int ordinal, const std::string& libraries = "");
   ~Device();
+  // How many devices these libraries see.
+  static int count(const std::string& libraries = "");
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -52,12 +54,14 @@ class Device {
   // Enqueued: one kernel of a plan, if the plan launches it.
   void launch(const ProbePlan& plan, Kernel kernel);
 
-  // Device memory of the context: 256-byte aligned. Both copies block.
+  // Device memory of the context: 256-byte aligned. Copies block.
   uint64_t allocate(uint64_t bytes);
   void free(uint64_t address) noexcept;
-  void clear(uint64_t address, uint64_t bytes);
+  uint64_t free_bytes() const;  // of the device's memory
+  void fill(uint64_t address, unsigned char byte, uint64_t bytes);
   void write(uint64_t to, const void* from, uint64_t bytes);
   void read(void* to, uint64_t from, uint64_t bytes) const;  // waits for what was enqueued
+  void synchronize() const;
 
  private:
   struct Libraries;

@@ -14,6 +14,16 @@ constexpr double kInt8Scale = 30;
 constexpr int kOutlierEvery = 100;
 constexpr double kOutlierFactor = 60;
 
+// The value of finite bits in that format.
+double float_value(uint32_t bits, int exponent_bits, int fraction_bits) {
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const auto exponent = static_cast<int>(bits >> fraction_bits & ((1u << exponent_bits) - 1));
+  const auto fraction = static_cast<int>(bits & ((1u << fraction_bits) - 1));
+  const int leading = exponent == 0 ? 0 : 1 << fraction_bits;
+  const double magnitude = std::ldexp(leading + fraction, std::max(exponent, 1) - bias - fraction_bits);
+  return (bits >> (exponent_bits + fraction_bits) & 1) != 0 ? -magnitude : magnitude;
+}
+
 void store(DataType type, double v, unsigned char* to) {
   const auto put = [to](auto bits) { std::memcpy(to, &bits, sizeof bits); };
   switch (type) {
@@ -33,6 +43,29 @@ void store(DataType type, double v, unsigned char* to) {
 }
 
 }  // namespace
+
+double value_of(DataType type, const unsigned char* bits) {
+  const auto get = [bits](auto raw) {
+    std::memcpy(&raw, bits, sizeof raw);
+    return raw;
+  };
+  switch (type) {
+    case DataType::kF64:
+      return get(double{});
+    case DataType::kF32:
+      return static_cast<double>(get(float{}));
+    case DataType::kBF16:
+      return static_cast<double>(std::bit_cast<float>(uint32_t{get(uint16_t{})} << 16));
+    case DataType::kF16:
+      return float_value(get(uint16_t{}), 5, 10);
+    case DataType::kE4M3:
+      return float_value(get(uint8_t{}), 4, 3);
+    case DataType::kI8:
+      return static_cast<double>(get(int8_t{}));
+    default:
+      return static_cast<double>(get(int32_t{}));
+  }
+}
 
 bool data_kind_named(const std::string& name, DataKind* kind) {
   for (int k = 0; k < kDataKindCount; ++k) {

@@ -33,4 +33,7 @@ Operands draw_operands(DataKind kind, const ProductType& type, const ProductShap
 // 2^(exponent - 1) - 1. Finite v within the type's range.
 uint32_t float_bits(double v, int exponent_bits, int fraction_bits);
 
+// The value of an element of `type` at `bits`, in the machine's byte order. INT32 and INT8 as they are.
+double value_of(DataType type, const unsigned char* bits);
+
 }  // namespace sdcguard

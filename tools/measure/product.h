@@ -41,4 +41,7 @@ inline const ProductType* product_type_named(const std::string& name) {
   return nullptr;
 }
 
+// "MxNxK" in the letters of cuBLAS, each from 1 to 2^20. False: it is not.
+bool parse_shape(const std::string& text, ProductShape* shape);
+
 }  // namespace sdcguard

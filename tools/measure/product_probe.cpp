@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "tools/measure/residuals.h"
+#include "tools/measure/product_probe.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "kernels/look.h"
 
@@ -21,11 +22,6 @@ MatrixView view_of(uint64_t address, DataType type, int64_t row_stride, int64_t 
   return view;
 }
 
-std::string text_of(const ProductType& type, const ProductShape& shape) {
-  return std::string(type.name) + " " + std::to_string(shape.n1) + "x" + std::to_string(shape.n2) + "x" +
-         std::to_string(shape.n3);
-}
-
 template <typename T>
 std::vector<T> array_of(const Device& device, uint64_t address, uint64_t count) {
   std::vector<T> values(count);
@@ -35,11 +31,8 @@ std::vector<T> array_of(const Device& device, uint64_t address, uint64_t count) 
 
 }  // namespace
 
-ResidualSource::ResidualSource(Device& device, const ProductType& type, const ProductShape& shape)
+ProductProbe::ProductProbe(Device& device, const ProductType& type, const ProductShape& shape)
     : device_(device), type_(type), shape_(shape) {
-  if (type.accumulator == Accumulator::kI32) {
-    throw DeviceError(text_of(type, shape) + ": its check is exact, there is no noise to measure");
-  }
   const auto bytes = [&](int64_t rows, int64_t cols) {
     return static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols) * element_bytes(type.operands);
   };
@@ -60,51 +53,76 @@ ResidualSource::ResidualSource(Device& device, const ProductType& type, const Pr
   request.tensor_core = tensor_core_of(static_cast<uint32_t>(device.identity().compute_major), type.operands);
   request.sm_count = static_cast<uint32_t>(std::max(1, device.identity().sm_count));
   plan_ = make_plan(request);
-  if (!plan_.usable()) throw DeviceError(text_of(type, shape) + ": unverified(" + name_of(plan_.reason) + ")");
-  if (plan_.params.plan != Plan::kLine) {
-    throw DeviceError(text_of(type, shape) + ": too small, it would be recomputed outright; its noise is not measured");
-  }
+  if (!plan_.usable()) throw DeviceError(name() + ": unverified(" + name_of(plan_.reason) + ")");
   p_ = std::make_unique<DeviceMemory>(device, plan_.product_bytes);
   scratch_ = std::make_unique<DeviceMemory>(device, plan_.layout.bytes);
   cells_ = std::make_unique<DeviceMemory>(
       device, static_cast<uint64_t>(plan_.params.lines) * plan_.params.classes * (kDraws + 1) * sizeof(float));
-  device.clear(scratch_->address(), kZeroedScratchBytes);
+  device.fill(scratch_->address(), 0, kZeroedScratchBytes);
   bind_scratch(plan_.params, plan_.layout, scratch_->address());
   plan_.params.cells = cells_->address();
   plan_.params.p.address = p_->address();
 }
 
-void ResidualSource::compute(DataKind kind, uint64_t seed) {
-  const Operands operands = draw_operands(kind, type_, shape_, seed);
-  device_.write(a_->address(), operands.a.data(), operands.a.size());
-  device_.write(b_->address(), operands.b.data(), operands.b.size());
-  if (!device_.multiply(type_, shape_, a_->address(), b_->address(), p_->address(), plan_.params.p.row_stride)) {
-    throw DeviceError(text_of(type_, shape_) + ": not supported by cuBLAS on " + device_.identity().name);
-  }
+std::string ProductProbe::name() const {
+  return std::string(type_.name) + " " + std::to_string(shape_.n3) + "x" + std::to_string(shape_.n1) + "x" +
+         std::to_string(shape_.n2);
 }
 
-void ResidualSource::probe(uint64_t seed, ProbedProduct* out) {
+uint64_t ProductProbe::cells() const {
+  const ProbeParams& p = plan_.params;
+  return p.plan == Plan::kLine ? static_cast<uint64_t>(p.lines) * p.classes * kDraws : 0;
+}
+
+bool ProductProbe::compute(DataKind kind, uint64_t seed) {
+  operands_ = draw_operands(kind, type_, shape_, seed);
+  device_.write(a_->address(), operands_.a.data(), operands_.a.size());
+  device_.write(b_->address(), operands_.b.data(), operands_.b.size());
+  return compute_again();
+}
+
+bool ProductProbe::compute_again() {
+  const bool supported =
+      device_.multiply(type_, shape_, a_->address(), b_->address(), p_->address(), plan_.params.p.row_stride);
+  device_.synchronize();
+  return supported;
+}
+
+void ProductProbe::read(std::vector<unsigned char>* product) const {
+  const uint64_t size = element_bytes(plan_.params.p.type);
+  const auto lines = static_cast<uint64_t>(shape_.n1);
+  const uint64_t row = static_cast<uint64_t>(shape_.n3) * size;
+  const uint64_t stride = static_cast<uint64_t>(plan_.params.p.row_stride) * size;
+  product->resize(lines * stride);
+  device_.read(product->data(), p_->address(), product->size());
+  for (uint64_t line = 1; line < lines && row != stride; ++line) {
+    std::memmove(&(*product)[line * row], &(*product)[line * stride], row);
+  }
+  product->resize(lines * row);
+}
+
+void ProductProbe::probe(uint64_t seed, ProbedProduct* out) {
   plan_.params.seed = seed;
-  device_.clear(cells_->address(), cells_->bytes());  // lines that are set aside write none
+  device_.fill(cells_->address(), 0, cells_->bytes());  // lines that are set aside write none
   for (const Kernel kernel : {Kernel::kFold, Kernel::kOperand, Kernel::kProduct, Kernel::kRecompute, Kernel::kRepair}) {
     device_.launch(plan_, kernel);
   }
   const auto verdict = array_of<Verdict>(device_, plan_.params.verdict, 1)[0];
   out->ratios.clear();
-  out->lines = static_cast<uint64_t>(plan_.params.lines);
-  out->lines_dirty = verdict.lines_dirty;
+  out->lines_dirty = array_of<uint32_t>(device_, plan_.params.listed, verdict.lines_dirty);
   out->entries_named = verdict.entries_named;
   out->worst = verdict.worst;
-  out->look_threshold = verdict.threshold;
-  out->sigma = verdict.sigma;
+  if (verdict.outcome == static_cast<uint32_t>(Outcome::kUnverified)) {
+    throw DeviceError(name() + ": unverified(" + name_of(static_cast<Reason>(verdict.reason)) + ")");
+  }
+  if (plan_.params.plan != Plan::kLine) return;
   if (type_.accumulator == Accumulator::kF64) {
     ratios_of<double>(verdict, &out->ratios);
   } else {
     ratios_of<float>(verdict, &out->ratios);
   }
   if (out->ratios.empty()) {
-    throw DeviceError(text_of(type_, shape_) +
-                      ": no cell shows any noise: exact products, or kernels that did not run");
+    throw DeviceError(name() + ": no cell shows any noise: exact products, or kernels that did not run");
   }
   const float largest = *std::max_element(out->ratios.begin(), out->ratios.end());
   if (!(std::fabs(largest - verdict.worst) <= kAgreement * verdict.worst) && verdict.entries_named == 0) {
@@ -113,13 +131,13 @@ void ResidualSource::probe(uint64_t seed, ProbedProduct* out) {
                   "its check came out at %.9g and its cells at %.9g, with no wrong entry: the kernels are not to be "
                   "trusted here",
                   static_cast<double>(verdict.worst), static_cast<double>(largest));
-    throw DeviceError(text_of(type_, shape_) + ": " + text);
+    throw DeviceError(name() + ": " + text);
   }
 }
 
 // As the product kernel judges them (MATH.md "residual", "look").
 template <typename T>
-void ResidualSource::ratios_of(const Verdict& verdict, std::vector<float>* ratios) const {
+void ProductProbe::ratios_of(const Verdict& verdict, std::vector<float>* ratios) const {
   const ProbeParams& p = plan_.params;
   const auto lines = static_cast<uint64_t>(p.lines);
   const double unit = sizeof(T) == sizeof(double) ? 0x1p-53 : 0x1p-24;
