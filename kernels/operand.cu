@@ -6,6 +6,8 @@
 // One block takes 32 rows and walks over k in chunks staged in shared memory. Its eight warps share the vectors and the
 // k of a chunk: `groups` groups of 16 vectors times `splits` parts of the chunk. A thread owns 4 rows x 4 vectors; sums
 // of at most 32 terms are added to an error-free pair (hi, lo), so the dots carry hardly more error than one rounding.
+// In FP32 the largest addend of each step of 16 goes in last: what came before it is small where it makes the row, and
+// no other term is rounded at its size.
 // INT8 products: the dots alone, modulo 2^32.
 
 #include <cstddef>
@@ -43,6 +45,7 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
   using namespace operand;
   constexpr bool kExact = kIsExact<T>;
   constexpr bool kWide = std::is_same_v<T, double>;
+  constexpr bool kLargestLast = !kExact && !kWide;  // FP64: a part is half a step, and rounds finely enough
   constexpr uint32_t kChunk = kMaxChunk<T>;
   constexpr uint32_t kSteps = kChunk / kPrefixStep;
   constexpr uint32_t kMeeting = kWide ? 2 : 4;              // rows of a thread that meet at once
@@ -53,6 +56,8 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
   SDCGUARD_SHARED(T, 2 * kSteps * kRows, step_sums);  // [parity][step][row]
   SDCGUARD_SHARED(double, kSteps* kRows, energies);   // [step][row]
   SDCGUARD_SHARED(double, kSteps* kRows, reaches);    // [step][row]
+  SDCGUARD_SHARED(T, kSteps * kRows, last);           // [step][row]: the largest addend's A, 0 in `rows`
+  SDCGUARD_SHARED(uint32_t, kSteps * kRows, last_k);  // its k in the chunk
   SDCGUARD_SHARED(uint32_t, kRows, bad_rows);         // bit 0: not finite; bit 1: out of range
   const uint32_t t = thread_index();
   const uint64_t shift = fold_shift(p);
@@ -152,6 +157,7 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
               T squares = 0;
               T peak = 0;
               T far = 0;
+              uint32_t peak_k = s * kPrefixStep;
               for (uint32_t i = 0; i < kPrefixStep; ++i) {
                 const uint32_t k = s * kPrefixStep + i;
                 const T a = rows[k * kPitch + r];
@@ -159,7 +165,10 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
                 along = fma(a, mean[k], along);
                 far += e;
                 squares = fma(e, e, squares);
-                peak = max_of(peak, e);
+                if (e > peak) {
+                  peak = e;
+                  peak_k = k;
+                }
               }
               // n3 of each, in the share of prefixes that hold this step: those that end behind it.
               const double before = static_cast<double>(first_k / kPrefixStep + s);
@@ -191,6 +200,11 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
                 }
               }
               step_sums[(parity * kSteps + s) * kRows + r] = along;
+              if constexpr (kLargestLast) {
+                last[s * kRows + r] = rows[peak_k * kPitch + r];
+                last_k[s * kRows + r] = peak_k;
+                rows[peak_k * kPitch + r] = T{0};
+              }
             }
             // Prefixes of the chunk before: its step sums were finished before this chunk's barriers.
             if (t < kRows && first_k != 0) {
@@ -200,6 +214,7 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
                 mean_energy = fma(running, running, mean_energy);
               }
             }
+            if constexpr (kLargestLast) sync_threads();
           }
         }
 
@@ -219,6 +234,21 @@ SDCGUARD_DEVICE void operand_pass(const ProbeParams& p) {
               sums[i * 4 + 2] += a * v.z;
               sums[i * 4 + 3] += a * v.w;
             } else {
+              sums[i * 4] = fma(a, v.x, sums[i * 4]);
+              sums[i * 4 + 1] = fma(a, v.y, sums[i * 4 + 1]);
+              sums[i * 4 + 2] = fma(a, v.z, sums[i * 4 + 2]);
+              sums[i * 4 + 3] = fma(a, v.w, sums[i * 4 + 3]);
+            }
+          }
+        }
+        if constexpr (kLargestLast) {
+          // Under block sums the vectors after the first groups go without: their bound is the output's rounding.
+          const uint32_t end_step = scales ? (from_k + part) / kPrefixStep : 0;
+          for (uint32_t s = from_k / kPrefixStep; s < end_step; ++s) {
+            SDCGUARD_UNROLL
+            for (uint32_t i = 0; i < 4; ++i) {
+              const T a = last[s * kRows + row4 + i];
+              const Quad<T> v = vectors[last_k[s * kRows + row4 + i] * quads + quad];
               sums[i * 4] = fma(a, v.x, sums[i * 4]);
               sums[i * 4 + 1] = fma(a, v.y, sums[i * 4 + 1]);
               sums[i * 4 + 2] = fma(a, v.z, sums[i * 4 + 2]);

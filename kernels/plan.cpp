@@ -376,7 +376,7 @@ ProbePlan make_plan(const ProbeRequest& request) {
   }
   p.sigma_envelope = static_cast<float>(envelope);
   p.sigma_floor = static_cast<float>(std::max(0.5, (noise.eps_acc + noise.eps_in) / (8.0 * noise.unit)));
-  p.verifier_scale = exact ? 0.0f : 0.5f / p.sigma_floor;
+  p.verifier_scale = exact ? 0.0f : 0.25f / p.sigma_floor;
   p.entry_c_max = static_cast<float>(c_max);
   p.entry_eps_acc = static_cast<float>(noise.eps_acc);
   p.entry_eps_in = static_cast<float>(noise.eps_in);

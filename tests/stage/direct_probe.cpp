@@ -214,6 +214,7 @@ void DirectProbe::operand(const DirectCall& call) {
   noise_.resize(static_cast<size_t>(p.n1 * 2));
   line_sums_.resize(static_cast<size_t>(p.n1 * 2));
   rows_.resize(static_cast<size_t>(p.n2 * kLanes));
+  last_k_.resize(static_cast<size_t>(steps));
   for (int64_t first_row = 0; first_row < p.n1; first_row += kLanes) {
     const auto inside = static_cast<int>(std::min<int64_t>(kLanes, p.n1 - first_row));
     std::fill(rows_.begin(), rows_.end(), 0.0f);
@@ -221,19 +222,35 @@ void DirectProbe::operand(const DirectCall& call) {
       const float* const row = call.a + (first_row + r) * p.n2;
       for (int64_t k = 0; k < p.n2; ++k) rows_[static_cast<size_t>(k * kLanes + r)] = row[k];
     }
-    // Dots: sums of `part` terms, added to an error-free pair a split.
+    // Dots: sums of `part` terms, the largest of each step last, added to an error-free pair a split.
     for (int r = 0; r < inside; ++r) {
       const float* const row = call.a + (first_row + r) * p.n2;
+      for (int64_t step = 0; step < steps; ++step) {
+        const int64_t from = step * kPrefixStep, end = std::min<int64_t>(from + kPrefixStep, p.n2);
+        float peak = 0;
+        last_k_[static_cast<size_t>(step)] = from;
+        for (int64_t k = from; k < end; ++k) {
+          const float e = at_least(row[k], p.operand_floor_a) * rms_[static_cast<size_t>(k)];
+          if (e > peak) {
+            peak = e;
+            last_k_[static_cast<size_t>(step)] = k;
+          }
+        }
+      }
       float hi[kWarps][kMaxVectors] = {}, lo[kWarps][kMaxVectors] = {};
       for (int64_t first_k = 0; first_k < p.n2; first_k += chunk) {
         for (int split = 0; split < splits; ++split) {
           float sums[kMaxVectors] = {};
           const int64_t from = first_k + split * part, end = std::min<int64_t>(from + part, p.n2);
-          for (int64_t k = from; k < end; ++k) {
+          const auto add = [&](int64_t k) {
             const float a = row[k];
             const float* const f = &sums_[static_cast<size_t>(k * vectors)];
             for (int v = 0; v < vectors; ++v) sums[v] = std::fma(a, f[v], sums[v]);
+          };
+          for (int64_t k = from; k < end; ++k) {
+            if (last_k_[static_cast<size_t>(k / kPrefixStep)] != k) add(k);
           }
+          for (int64_t k = from; k < end; k += kPrefixStep) add(last_k_[static_cast<size_t>(k / kPrefixStep)]);
           for (int v = 0; v < vectors; ++v) {
             const float next = hi[split][v] + sums[v];
             const float taken = next - hi[split][v];

@@ -55,6 +55,7 @@ class DirectProbe {
   std::vector<double> tile_energy_;  // [tile][class]
   std::vector<float> staged_;        // [column][lane]: a tile of B
   std::vector<float> rows_;          // [k][row]: 32 rows of A
+  std::vector<int64_t> last_k_;      // [step]: the largest addend of the row at hand
   std::vector<float> dots_;          // [line][vector]
   std::vector<double> noise_;        // [line][2]
   std::vector<double> line_sums_;    // [line][2]

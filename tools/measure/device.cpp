@@ -17,25 +17,43 @@ namespace sdcguard {
 namespace {
 
 // Each with the signature of its header.
-#define SDCGUARD_DRIVER_CALLS(X)                                                                         \
-  X(cuInit)                                                                                              \
-  X(cuDriverGetVersion)                                                                                  \
-  X(cuGetErrorName)                                                                                      \
-  X(cuDeviceGetCount)                                                                                    \
-  X(cuDeviceGet)                                                                                         \
-  X(cuDeviceGetName)                                                                                     \
-  X(cuDeviceGetUuid_v2)                                                                                  \
-  X(cuDeviceGetAttribute)                                                                                \
-  X(cuDeviceTotalMem_v2) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2) X(cuCtxSetCurrent)  \
-      X(cuCtxSynchronize) X(cuModuleLoadData) X(cuModuleGetFunction) X(cuMemGetInfo_v2) X(cuMemAlloc_v2) \
-          X(cuMemFree_v2) X(cuMemsetD8_v2) X(cuMemcpyHtoD_v2) X(cuMemcpyDtoH_v2) X(cuLaunchKernel)
-#define SDCGUARD_CUBLAS_CALLS(X) X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasGetVersion_v2) X(cublasGetStatusString)
-#define SDCGUARD_CUBLASLT_CALLS(X) \
-  X(cublasLtCreate)                \
-  X(cublasLtDestroy)               \
-  X(cublasLtMatmulDescCreate)      \
-  X(cublasLtMatmulDescDestroy)     \
-  X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmul)
+#define SDCGUARD_DRIVER_CALLS(X)  \
+  X(cuInit)                       \
+  X(cuDriverGetVersion)           \
+  X(cuGetErrorName)               \
+  X(cuDeviceGetCount)             \
+  X(cuDeviceGet)                  \
+  X(cuDeviceGetName)              \
+  X(cuDeviceGetUuid_v2)           \
+  X(cuDeviceGetAttribute)         \
+  X(cuDeviceTotalMem_v2)          \
+  X(cuDevicePrimaryCtxRetain)     \
+  X(cuDevicePrimaryCtxRelease_v2) \
+  X(cuCtxSetCurrent)              \
+  X(cuCtxSynchronize)             \
+  X(cuModuleLoadData)             \
+  X(cuModuleGetFunction)          \
+  X(cuMemGetInfo_v2)              \
+  X(cuMemAlloc_v2)                \
+  X(cuMemFree_v2)                 \
+  X(cuMemsetD8_v2)                \
+  X(cuMemcpyHtoD_v2)              \
+  X(cuMemcpyDtoH_v2)              \
+  X(cuLaunchKernel)
+#define SDCGUARD_CUBLAS_CALLS(X) \
+  X(cublasCreate_v2)             \
+  X(cublasDestroy_v2)            \
+  X(cublasGetVersion_v2)         \
+  X(cublasGetStatusString)
+#define SDCGUARD_CUBLASLT_CALLS(X)  \
+  X(cublasLtCreate)                 \
+  X(cublasLtDestroy)                \
+  X(cublasLtMatmulDescCreate)       \
+  X(cublasLtMatmulDescDestroy)      \
+  X(cublasLtMatmulDescSetAttribute) \
+  X(cublasLtMatrixLayoutCreate)     \
+  X(cublasLtMatrixLayoutDestroy)    \
+  X(cublasLtMatmul)
 
 void* symbol_of(void* library, const char* symbol) {
   void* found = dlsym(library, symbol);
