@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -33,6 +35,12 @@ class ScratchFolder {
  private:
   std::string path_;
 };
+
+// All of a file; empty where there is none.
+inline std::string bytes_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
 
 // A file in a folder of its own, named by an environment variable, for the process that a threadsafe death test starts:
 // it comes by the same line, makes no second folder and uses its parent's file.

@@ -187,6 +187,19 @@ def judge_probe(document, dry):
     return rows
 
 
+def judge_check(document, dry):
+    rows = []
+    for device in document["devices"]:
+        for stage in device["stages"]:
+            if stage["verdict"] not in ("PASS", "INCONCLUSIVE"):
+                raise Breach(f"{stage['stage']}: {stage['verdict']}: {stage['what']}", rows)
+            rows.append(row(f"{stage['stage']}: {stage['verdict']}", f"{stage['tests']} tests",
+                            NO_SPEED if dry and "tflops" in stage else stage["what"]))
+    if sum(stage["tests"] for device in document["devices"] for stage in device["stages"]) == 0:
+        raise Breach("nothing was tested")
+    return rows
+
+
 def judge_torch(what, report):
     if not report["within"]:
         raise Breach(f"{what}: beyond its bound: {report}")
@@ -245,6 +258,10 @@ def self_test():
         return {"within": True, "repeatable": True, "observe_same_bits": True, "differing": 0, "entries": 1,
                 "worst_over_bound": 0.5, **changes}
 
+    def check(verdict="PASS", tests=1):
+        stage = {"stage": "bf16", "verdict": verdict, "what": "-", "tests": tests, "seconds": 0.0}
+        return {"devices": [{"stages": [stage]}]}
+
     nan = float("nan")
     without_answer = facts()
     without_answer["facts"]["algo_hints"] = {"value": None, "error": "no such call"}
@@ -263,6 +280,8 @@ def self_test():
                                         (without_answer, False)]),
         (judge_probe, (probe(), False), [(probe(repaired=15), False), (probe(repaired=15), True),
                                          (probe(time_us=0.0), False), (probe(shapes=0), True)]),
+        (judge_check, (check(), False), [(check("FAIL"), False), (check("SUSPECT"), False),
+                                         (check("INCOMPLETE"), True), (check(tests=0), True)]),
         (judge_torch, ("m", torch()), [("m", torch(within=False)), ("m", torch(observe_same_bits=False))]),
     ]
     blind = []
@@ -471,6 +490,14 @@ class Check:
             self.raw["probe"]["times"] = NO_SPEED
         return judge_probe(self.raw["probe"], self.dry)
 
+    def check(self):
+        size = ["--shape", "192x64x128", "--memory", "1 MiB"] if self.dry else ["--shape", "4096x1024x2048", "--memory",
+                                                                               "8 GiB"]
+        out = self.run([self.tier / "bin/sdcguard", "check", "--json", "--device", "0", "--minutes", "0.5", "--evidence",
+                        self.out, *size], self.programs())[1]
+        self.raw["check"] = json.loads(out)
+        return judge_check(self.raw["check"], self.dry)
+
     def machine(self):
         facts = {"system": platform.platform(), "python": platform.python_version(),
                  "device": "hostcuda, a simulated device" if self.dry else "unknown"}
@@ -498,10 +525,11 @@ STEPS = [("self_test", 5, "the judges below see planted breaches"),
          ("build", 200, "the shim, the kernels and the GPU tier"),
          ("stage", 90, "kernels on the device against plain references"),
          ("encoder", 60, "a real model, clean, observed and guarded, against the CPU's embeddings"),
-         ("torch_matmul", 60, "PyTorch products under LD_PRELOAD against unguarded ones"),
-         ("torch_step", 60, "a PyTorch training step under LD_PRELOAD against an unguarded one"),
-         ("facts", 50, "native against upgraded bits, and the open questions"),
-         ("probe", 60, "probe time beside the product")]
+         ("torch_matmul", 50, "PyTorch products under LD_PRELOAD against unguarded ones"),
+         ("torch_step", 50, "a PyTorch training step under LD_PRELOAD against an unguarded one"),
+         ("facts", 40, "native against upgraded bits, and the open questions"),
+         ("probe", 60, "probe time beside the product"),
+         ("check", 40, "sdcguard check: products of every type against the CPU, repeats, memory")]
 
 
 def print_table(report):

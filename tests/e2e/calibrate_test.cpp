@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/e2e/command_line.h"
 #include "tests/scratch_folder.h"
@@ -23,13 +22,6 @@ std::vector<std::string> small(std::initializer_list<std::string> more) {
   std::vector<std::string> words = kSmall;
   words.insert(words.end(), more);
   return words;
-}
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream all;
-  all << in.rdbuf();
-  return all.str();
 }
 
 TEST(Calibrate, GivesAProfileAndAPictureOfCleanProducts) {

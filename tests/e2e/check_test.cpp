@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/e2e/command_line.h"
 #include "tests/scratch_folder.h"
@@ -90,10 +89,7 @@ TEST_F(Check, PassesAHealthyDeviceWhoseNoiseIsKnown) {
                                  {"order = \"h100\"", "order = \"b200\""},
                                  {"multiprocessors = 16", "multiprocessors = 8"}}) {
     const std::string path = profiles(20);
-    std::ifstream in(path);
-    std::stringstream all;
-    all << in.rdbuf();
-    std::string text = all.str();
+    std::string text = bytes_of(path);
     for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += 1) text.replace(at, std::strlen(from), to);
     std::ofstream(path) << text;
     EXPECT_EQ(check({"--shape", kSmall, "--profile", path}).exit_code, 2) << from;
@@ -121,8 +117,7 @@ TEST_F(Check, FailsOnOneWrongEntryAndKeepsItsEvidence) {
   EXPECT_EQ(json::parse(ended.out)["verdict"], "FAIL");
   EXPECT_EQ(stage(ended, "bf16")["verdict"], "FAIL");
   EXPECT_EQ(stage(ended, "fp16")["verdict"], "PASS");
-  std::ifstream in(json::parse(ended.out)["devices"][0]["evidence"].get<std::string>());
-  const json evidence = json::parse(in);
+  const json evidence = json::parse(bytes_of(json::parse(ended.out)["devices"][0]["evidence"]));
   ASSERT_EQ(evidence["wrong"].size(), 1u);
   const json& wrong = evidence["wrong"][0];
   EXPECT_EQ(wrong["got"], 1000);

@@ -5,24 +5,11 @@
 #include <spawn.h>
 #include <sys/wait.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "tests/scratch_folder.h"
 
 extern char** environ;
 
 namespace sdcguard {
-namespace {
-
-std::string text_of(const std::string& path) {
-  std::ifstream in(path);
-  std::stringstream all;
-  all << in.rdbuf();
-  return all.str();
-}
-
-}  // namespace
 
 Ended sdcguard(std::vector<std::string> arguments, const std::map<std::string, std::string>& set,
                const std::string& prefix) {
@@ -51,8 +38,8 @@ Ended sdcguard(std::vector<std::string> arguments, const std::map<std::string, s
   if (failed != 0) return ended;
   int status = 0;
   if (waitpid(pid, &status, 0) == pid && WIFEXITED(status)) ended.exit_code = WEXITSTATUS(status);
-  ended.out = text_of(out);
-  ended.err = text_of(err);
+  ended.out = bytes_of(out);
+  ended.err = bytes_of(err);
   return ended;
 }
 

@@ -36,13 +36,6 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream all;
-  all << in.rdbuf();
-  return all.str();
-}
-
 class Collected : public RecordSink {
  public:
   explicit Collected(Left& left) : left_(left) {}
@@ -247,9 +240,9 @@ Left run(const Program& program, Observe observe) {
   }
   Left left;
   left.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  left.printed = read_file(printed);
-  left.errors = read_file(errors);
-  left.result = read_file(folder / "dump");
+  left.printed = bytes_of(printed);
+  left.errors = bytes_of(errors);
+  left.result = bytes_of(folder / "dump");
   for (const std::string& ring : list_rings(rings)) {
     read_ring(ring, left);
     ++left.rings;

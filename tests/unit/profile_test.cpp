@@ -7,7 +7,6 @@
 
 #include <cmath>
 #include <fstream>
-#include <sstream>
 
 #include "tests/scratch_folder.h"
 
@@ -36,13 +35,6 @@ Profile sample(const std::string& type = "bf16") {
   profile.tail.dispersion_z = -0.25;
   profile.tail.warnings = {"one\treason"};
   return profile;
-}
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream all;
-  all << in.rdbuf();
-  return all.str();
 }
 
 class ProfileFile : public testing::Test {
