@@ -141,6 +141,8 @@ TEST_F(ProfileFile, IsRefusedWithTheLineThatIsWrongAndLeftAsItIs) {
   EXPECT_EQ(refusal(with("driver = 13000", "driver = \"13\"")), ":7: driver: must be a whole number from 0 on");
   EXPECT_EQ(refusal(with("driver = 13000", "driver = 99999999999")), ":7: driver: must be a whole number from 0 on");
   EXPECT_EQ(refusal(with("products = 1465", "products = -1")), ":18: products: must be a whole number from 0 on");
+  EXPECT_EQ(refusal(with("values = 6000123", "values = 0")), ":19: values: must be a whole number from 1 on");
+  EXPECT_EQ(refusal(with("above = 1800", "above = 0")), ":30: above: must be a whole number from 1 on");
   EXPECT_EQ(refusal(with("rate = 1e-15", "rate = nan")), ":21: rate: must be a number from 0.0 on");
   EXPECT_EQ(refusal(with("xi = 0.056", "xi = -0.1")), ":29: xi: must be a number from 0.0 on");
   EXPECT_EQ(refusal(with("rate = 1e-15", "rat = 1e-15")), ":4: rate is missing: must be a number from 0.0 on");

@@ -89,11 +89,11 @@ class Reader {
   }
   template <typename Whole>
   requires std::is_integral_v<Whole>
-  void take(const char* key, Whole* value) {
-    const char* const allowed = "a whole number from 0 on";
+  void take(const char* key, Whole* value, int64_t low = 0) {
+    const std::string allowed = "a whole number from " + std::to_string(low) + " on";
     if (const toml::node* node = find(key, allowed)) {
       const auto* number = node->as_integer();
-      if (number != nullptr && number->get() >= 0 && std::in_range<Whole>(number->get())) {
+      if (number != nullptr && number->get() >= low && std::in_range<Whole>(number->get())) {
         *value = static_cast<Whole>(number->get());
       } else {
         wrong(*node, key, allowed);
@@ -148,7 +148,7 @@ class Reader {
 void read_fit(const toml::table& table, const std::string& where, std::string* error, TailFit* fit) {
   Reader reader(table, where, error);
   reader.take("limit", &fit->limit, 0);
-  reader.take("above", &fit->above);
+  reader.take("above", &fit->above, 1);
   reader.take("xi", &fit->shape.xi, 0);
   reader.take("scale", &fit->shape.scale, 0);
   reader.take("threshold", &fit->threshold, 0);
@@ -173,7 +173,7 @@ Profile read_profile(const toml::table& table, const std::string& where, std::st
   reader.take("shapes", &profile.shapes);
   reader.take("kinds", &profile.kinds);
   reader.take("products", &profile.products);
-  reader.take("values", &profile.values);
+  reader.take("values", &profile.values, 1);
   reader.take("looks", &profile.looks);
   reader.take("rate", &profile.rate, 0);
   reader.take("tests", &profile.tests, 0);
