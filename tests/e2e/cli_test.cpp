@@ -221,7 +221,7 @@ TEST(Explain, SaysItInWords) {
 TEST(Explain, RefusesWhatItDoesNotKnow) {
   const Ended type = sdcguard({"explain", "--type", "bf61"});
   EXPECT_EQ(type.exit_code, 2);
-  EXPECT_EQ(type.err, "sdcguard: explain: --type bf61: bf16, fp16, tf32, fp32, fp64, e4m3 or int8\n");
+  EXPECT_EQ(type.err, "sdcguard: explain: --type bf61: must be bf16, fp16, tf32, fp32, fp64, e4m3 or int8\n");
   for (const char* wrong : {"--m=0", "--k=-1", "--rate=0", "--rate=2", "--gpus=none"}) {
     EXPECT_EQ(sdcguard({"explain", wrong}).exit_code, 2) << wrong;
   }

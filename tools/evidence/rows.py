@@ -480,6 +480,13 @@ class Rows:
         )
 
     def statistics_rows(self):
+        yield self.test_row(
+            "real-model",
+            "The weights and activations of a real model, in every order that has BF16: every product is checked, none is "
+            "accused, none is looked at.",
+            {"orders": "^e2e.*RealModel"},
+            off=("the product pass", "sdcguard_product"),
+        )
         lines = 100_000_000 if self.options.long else 1_000_000
         campaign = "$B/bin/clean_campaign --json $T/campaign.json"
         yield Row(
