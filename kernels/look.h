@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The look threshold of one line: what its largest |r| / s may be. One place, read by the product kernel and by tests.
-// MATH.md "look".
+// What makes sigma, and the look threshold of one line: what its largest |r| / s may be. One place, read by the product
+// kernel and by tests. MATH.md "look".
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,9 @@
 
 namespace sdcguard {
 
+// Cells that are not exact, of one batch entry: fewer may be the cells of faults in an exact product, and sigma is its
+// floor. (N cells cannot exceed N / 1.25 sigma of their own, and the plan asks for as many of any product.)
+inline constexpr double kNoisyCells = 64.0;
 inline constexpr uint32_t kLineCells = 8;           // cells not 0 that a line needs for a median of its own
 inline constexpr float kMedianToSigma = 1.4826f;    // sigma of a Gaussian over the median of its magnitude
 inline constexpr float kLineNoisier = 1.0f / 1.5f;  // half as noisy again as the product is like all others

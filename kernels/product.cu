@@ -69,7 +69,8 @@ struct SquareSum {
 
 // ---- verdict: the last block ------------------------------------------------------------------------------------
 
-// sigma of one batch entry from its histogram, by one warp. All sums are of integers below 2^53: exact in any order.
+// sigma of one batch entry from its histogram, by one warp; 0 where too few cells show any noise to tell it from
+// faults. All sums are of integers below 2^53: exact in any order.
 SDCGUARD_DEVICE double clipped_sigma(const ProbeParams& p, int64_t entry) {
   using namespace product;
   double counts[kPeakBins / kWarp];
@@ -92,6 +93,7 @@ SDCGUARD_DEVICE double clipped_sigma(const ProbeParams& p, int64_t entry) {
       }
     }
     warp_sum_n(both);
+    if (round == 0 && both[0] < kNoisyCells) return 0.0;
     sigma = both[0] > 0.0 ? kMeanToSigma * static_cast<double>(kPeakUnit) * both[1] / both[0] : 0.0;
     limit = kClip * sigma;
   }

@@ -92,6 +92,7 @@ struct Histogram {
         count += static_cast<double>(counts[bin]);
         sum += static_cast<double>(sums[bin]);
       }
+      if (round == 0 && count < kNoisyCells) return 0;
       sigma = count > 0 ? kMeanToSigma * 0x1p-8 * sum / count : 0;
       limit = 4.0 * sigma;
     }

@@ -219,6 +219,30 @@ TEST(MustFail, WithoutTheFloorOfSigmaRoundedOperandsAreLookedAt) {
   EXPECT_EQ(looked.verdict.entries_named, 0u);
 }
 
+// A product that came out exact, on a site without a history, of an accumulator whose a-priori envelope is wide: the
+// cells of its faults are the only ones that are not exact, and they are not its noise.
+TEST(ExactProduct, AFaultIsNotTakenForTheNoise) {
+  for (const Arithmetic& x : {kArithmetics[0], kArithmetics[2], kArithmetics[6]}) {
+    Call call = call_of(x, Kind::kGauss, 71, 40, 512, 1024);
+    for (float& v : call.a.values) v = 8;  // sums of 512 times 32: multiples of 32 up to 2^14, which every order keeps
+    for (float& v : call.b.values) v = 4;
+    multiply_as(x, call);
+    const float right = call.p.at(0, 0);
+    ASSERT_EQ(right, 512.0f * 32.0f) << x.name;
+    const Result clean = run(call);
+    EXPECT_EQ(clean.outcome, Outcome::kClean) << x.name;
+    EXPECT_EQ(clean.verdict.lines_dirty, 0u) << x.name;
+    for (const float factor : {3.35f, 1.125f, 0.9f, -1.0f}) {
+      call.p.at(17, 60) = factor * right;
+      const Result faulty = run(call);
+      EXPECT_EQ(faulty.verdict.lines_dirty, 1u) << x.name << " " << factor;
+      EXPECT_EQ(faulty.verdict.entries_repaired, 1u) << x.name << " " << factor;
+      EXPECT_EQ(faulty.p.at(17, 60), right) << x.name << " " << factor;
+      call.p.at(17, 60) = right;
+    }
+  }
+}
+
 // ---- FP64 and INT8 ----------------------------------------------------------------------------------------------
 
 WideCall wide_call(Accumulator accumulator, Kind kind, uint64_t seed, int64_t n1 = 40, int64_t n2 = 160,
