@@ -113,6 +113,17 @@ TEST(Validate_Call, RefusesWhatCouldNotBe) {
   EXPECT_TRUE(refused([](CallRecord& c) { c.mode = 4; }));
   EXPECT_TRUE(refused([](CallRecord& c) { c.device = kMaxDevices; }));
   EXPECT_TRUE(refused([](CallRecord& c) { c.m = -1; }));
+  // What cuBLAS itself refused is told with the sizes that it was refused for.
+  EXPECT_FALSE(refused([](CallRecord& c) {
+    c.m = c.n = -1;
+    c.outcome = Outcome::kUnverified;
+    c.reason = Reason::kProductFailed;
+  }));
+  EXPECT_TRUE(refused([](CallRecord& c) {
+    c.m = -1;
+    c.outcome = Outcome::kUnverified;
+    c.reason = Reason::kCapture;
+  }));
   EXPECT_TRUE(refused([](CallRecord& c) { c.k = INT64_MAX; }));
   EXPECT_TRUE(refused([](CallRecord& c) { c.outcome = Outcome::kUnverified; }));  // for no reason
 }

@@ -60,6 +60,12 @@ bool good_size(int64_t size) {
   return size >= 0 && static_cast<uint64_t>(size) <= kMaxDimension;
 }
 
+// A call that cuBLAS refused may have had any: what the caller passed is what it was refused for.
+bool good_sizes(const CallRecord& call) {
+  if (call.outcome == Outcome::kUnverified && call.reason == Reason::kProductFailed) return true;
+  return good_size(call.m) && good_size(call.n) && good_size(call.k) && good_size(call.batch);
+}
+
 }  // namespace
 
 const char* name_of(AttachStatus status) {
@@ -103,13 +109,13 @@ uint64_t flops_of(const CallRecord& call) {
 
 const CallRecord* validate_call(const uint64_t* words_untrusted, uint32_t lane) {
   const auto* call = reinterpret_cast<const CallRecord*>(words_untrusted);
-  const bool good =
-      good_head(call->head, RecordKind::kCall, lane) && call->mode < kModeCount &&
-      static_cast<uint32_t>(call->outcome) < kOutcomeCount && static_cast<uint32_t>(call->reason) < kReasonCount &&
-      static_cast<uint32_t>(call->plan) < kPlanCount && call->device < kMaxDevices && call->upgraded <= 1 &&
-      good_size(call->m) && good_size(call->n) && good_size(call->k) && good_size(call->batch) &&
-      // "Could not check" has a reason; clean, corrected and benign have none but set-aside lines.
-      (call->outcome != Outcome::kUnverified || call->reason != Reason::kNone);
+  const bool good = good_head(call->head, RecordKind::kCall, lane) && call->mode < kModeCount &&
+                    static_cast<uint32_t>(call->outcome) < kOutcomeCount &&
+                    static_cast<uint32_t>(call->reason) < kReasonCount &&
+                    static_cast<uint32_t>(call->plan) < kPlanCount && call->device < kMaxDevices &&
+                    call->upgraded <= 1 && good_sizes(*call) &&
+                    // "Could not check" has a reason; clean, corrected and benign have none but set-aside lines.
+                    (call->outcome != Outcome::kUnverified || call->reason != Reason::kNone);
   return good ? call : nullptr;
 }
 
