@@ -506,7 +506,7 @@ class Rows:
             "FP32; 16-bit outputs as delivered within 1.3 x of the published sizes.",
             floor,
             judge.detection_floor,
-            [Mutation("twice the look threshold", f"{floor} --threshold 2", "rounded blocks at most 1e-4")],
+            [Mutation("three times the look threshold", f"{floor} --threshold 3", "rounded blocks at most 1e-4")],
             needs=["$B/bin/detection_floor"],
         )
         faults = "$B/bin/fault_campaign --json $T/faults.json"
